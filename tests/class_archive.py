@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from infra.spark.archive_writer import load_classes
+
 __all__ = ["ARCHIVE", "java_options"]
 
 ARCHIVE = Path(sys.prefix) / ".spark-classes.jsa"
@@ -30,49 +32,9 @@ def java_options() -> str:
     return f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} {QUIET}" if ARCHIVE.exists() else SHORT_LIVED
 
 
-def _a_little_of_everything(folder: Path) -> None:
-    from cdf import ChangeFeed, Pipeline
-    from cdf.testing import MemorySink
-    from infra.s3.model import Storage
-    from infra.spark.session_builder import session
-
-    spark = session(
-        app_name="class archive",
-        master="local[2]",
-        conf={"spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": str(folder / "warehouse")},
-        log_file=folder / "spark.log",
-        storage=Storage(),
-    )
-    path = str(folder / "table")
-    table = f"delta.`{path}`"
-    spark.sql(
-        f"create table {table} (id bigint, name string, at timestamp) using delta"
-        " tblproperties (delta.enableChangeDataFeed = true)"
-    )
-    spark.sql(f"insert into {table} select id, concat('n', id), current_timestamp() from range(10)")
-    pipeline = Pipeline(ChangeFeed(spark, path), MemorySink(), key=("id",), name="archive")
-    pipeline.run()
-    for statement in (
-        f"update {table} set name = 'x' where id = 1",
-        f"delete from {table} where id = 2",
-        f"merge into {table} t using (select 3 as k union all select 30) s on t.id = s.k"
-        " when matched then update set name = 'y' when not matched then insert (id, name) values (k, 'z')",
-        f"optimize {table}",
-    ):
-        spark.sql(statement)
-    pipeline.run()
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
-    java = gateway.proc
-    spark.stop()
-    gateway.shutdown()
-    java.stdin.close()
-    java.wait(300)  # it writes the archive before it ends
-
-
 def main() -> int:
     if len(sys.argv) > 1:
-        _a_little_of_everything(Path(sys.argv[1]))
+        load_classes(Path(sys.argv[1]), Path(sys.argv[1]) / "spark.log")
         return 0
     made = ARCHIVE.with_suffix(f".{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:

@@ -16,6 +16,7 @@ from typing import Any
 
 from cdf.errors import ConfigError
 from infra.signals import defer_signals
+from infra.spark.class_archive import OPTIONS_VARIABLE
 from infra.spark.resolved_jars import cache_folder
 from infra.spark_pairs import installed_pair
 
@@ -107,8 +108,9 @@ def require_java(environment: Mapping[str, str] | None = None) -> Java:
     return java
 
 
-def start_java(conf: Any, log_file: str | Path | None, *, fetches: bool) -> Any:
-    """Start Spark's JVM and return PySpark's gateway to it. ``fetches``: Ivy may download jars first.
+def start_java(conf: Any, log_file: str | Path | None, *, fetches: bool, options: str = "") -> Any:
+    """Start Spark's JVM and return PySpark's gateway to it. ``fetches``: Ivy may download jars first. ``options``: for this
+    JVM, after those of ``SPARK_SUBMIT_OPTS``.
 
     PySpark would let the JVM write to the stdout and stderr of this process. With ``log_file`` the JVM and all its workers
     write there, and the streams of this process are never redirected.
@@ -118,7 +120,7 @@ def start_java(conf: Any, log_file: str | Path | None, *, fetches: bool) -> Any:
     launch: Any = java_gateway.launch_gateway
     if log_file is None:
         try:
-            with _lock_jar_cache(is_needed=fetches), _kill_on_failure(java_gateway):
+            with _lock_jar_cache(is_needed=fetches), _change_start(java_gateway, options):
                 return launch(conf)
         except Exception as error:
             raise explain_failed_start("", None) from error
@@ -126,7 +128,7 @@ def start_java(conf: Any, log_file: str | Path | None, *, fetches: bool) -> Any:
     with open(log_file, "ab") as output:
         start = output.tell()
         try:
-            with _lock_jar_cache(is_needed=fetches), _kill_on_failure(java_gateway):
+            with _lock_jar_cache(is_needed=fetches), _change_start(java_gateway, options):
                 return launch(conf, {"stdout": output, "stderr": output})
         except Exception as error:
             text = Path(log_file).read_bytes()[start:].decode(errors="replace")
@@ -157,13 +159,14 @@ def name_output(log_file: str | Path | None) -> str:
 
 
 @contextmanager
-def _kill_on_failure(java_gateway: Any) -> Iterator[None]:
-    """Kill the JVM when its start is interrupted. PySpark then deletes the folder where the JVM would write its port, the
-    JVM fails there, and one of its threads keeps it alive for ever (tests/acceptance/test_ctrl_c_at_start.py). PySpark does
-    not return the process in that case, so it is recorded when PySpark starts it."""
+def _change_start(java_gateway: Any, options: str) -> Iterator[None]:
+    """Add the options, and kill the JVM when its start is interrupted. PySpark then deletes the folder where the JVM would
+    write its port, the JVM fails there, and one of its threads keeps it alive for ever
+    (tests/acceptance/test_ctrl_c_at_start.py). PySpark does not return the process in that case, so it is recorded when
+    PySpark starts it."""
     start, started = java_gateway.Popen, list[Any]()
 
-    def record_process(*args: Any, preexec_fn: Any = None, **settings: Any) -> Any:
+    def record_process(*args: Any, preexec_fn: Any = None, env: dict[str, str], **settings: Any) -> Any:
         # A TERM to the process group must not end the JVM before this process has rolled back. It ends with this process,
         # because its stdin is closed
         def ignore_term() -> None:
@@ -172,6 +175,8 @@ def _kill_on_failure(java_gateway: Any) -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
         settings["preexec_fn"] = ignore_term
+        # Spark's own setting for options would replace that of spark-defaults.conf
+        settings["env"] = {**env, OPTIONS_VARIABLE: f"{env.get(OPTIONS_VARIABLE, '')} {options}".strip()}
         with defer_signals():  # an interrupt inside Popen would lose the process, and the JVM would keep running
             started.append(start(*args, **settings))
         return started[-1]

@@ -19,6 +19,7 @@ from cdf.session import lacks_delta
 from infra.s3.packages import LOG_STORE_ARTIFACT, list_excludes, list_packages
 from infra.s3.settings import fill_in_region, is_secret
 from infra.s3.spark_settings import java_options, spark_conf
+from infra.spark.class_archive import archive_options
 from infra.spark.java import name_output, require_java, start_java
 from infra.spark.resolved_jars import find_resolved_jars, keep_resolved_jars, use_jars
 from infra.spark_pairs import delta_package
@@ -197,8 +198,8 @@ def session(
         private_folder()  # otherwise Spark creates it, readable for other users
     spark_settings = SparkConf(loadDefaults=False).setAll(list(chosen.items())).setAppName(app_name)
     if starts_java:
-        require_java()
-        gateway = _start_java(spark_settings, log_file, fetches=bool(chosen.get(_PACKAGES)))
+        options = archive_options(require_java(), chosen)
+        gateway = _start_java(spark_settings, log_file, fetches=bool(chosen.get(_PACKAGES)), options=options)
     else:
         gateway = None
     try:
@@ -244,13 +245,13 @@ def _check_java(spark: SparkSession, wanted: Sequence[str]) -> None:
             )
 
 
-def _start_java(conf: Any, log_file: str | Path | None, *, fetches: bool) -> Any:
+def _start_java(conf: Any, log_file: str | Path | None, *, fetches: bool, options: str) -> Any:
     from pyspark import SparkConf
 
     # These become arguments of Java, visible to every user of the machine; the context receives all settings
     visible = SparkConf(loadDefaults=False).setAll([one for one in conf.getAll() if not is_secret(one[0])])
     try:
-        return start_java(visible, log_file, fetches=fetches)
+        return start_java(visible, log_file, fetches=fetches, options=options)
     except ConfigError as error:
         if LOG_STORE_ARTIFACT not in error.message:
             raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdf.errors import ConfigError
+from cdf.extras import require_extra
 from infra.cli.options import DEFAULT_CONFIG, Config, Debug, Json
 from infra.cli.project import load_optional_project
 from infra.output import DONE, FAILED, Output
@@ -107,6 +108,28 @@ def fetch(
         log_file.unlink(missing_ok=True)
     output.line(f"use them with `jars: [{directory.absolute()}]` in deltarelay.yaml, or with DELTARELAY_JARS")
     _finish(output, jars)
+
+
+@app.command()
+def archive(as_json: Json = False, debug: Debug = False) -> None:
+    """Write an archive of the classes that Spark loads at its start: each later command that needs Spark starts faster.
+
+    It has about 180 MB, in `~/.cache/deltarelay` (or `XDG_CACHE_HOME`), and fits only this Java, PySpark and Delta: write it
+    again after an update. `deltarelay doctor` shows whether there is one.
+    """
+    from infra.spark.archive_writer import write_archive
+    from infra.spark.java import require_java
+
+    output = Output("jars archive", as_json, debug)
+    require_extra("spark")
+    log_file = private_folder() / f"archive-{os.getpid()}.log"
+    output.note("starting Spark once, and writing its classes; this takes about a minute …")
+    file = write_archive(require_java(), log_file)
+    if not debug:
+        log_file.unlink(missing_ok=True)
+    size = file.stat().st_size
+    output.line(f"{file}, {size / 1e6:,.0f} MB")
+    output.result({"file": str(file), "bytes": size})
 
 
 def _finish(output: Output, jars: JarSet) -> None:
