@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -136,8 +136,9 @@ def test_a_first_window_that_failed_is_finished_by_the_next_run(
     topic.holds_the_table()
 
 
-def _fail_after_an_event(records: RecordProducer, event: Event) -> None:
-    records._producer.produce(records._work.topic, event.key, event.value)
+def _fail_after_an_event(records: RecordProducer, events: Iterable[Event], **_: Any) -> None:
+    key, value, *_others = next(iter(events))
+    records._producer.produce(records._work.topic, key, value)
     records._producer.flush()
     raise KafkaFault("_TIMED_OUT")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain, islice
 
 from connectors.kafka.client import Cluster, TransactionalProducer, wrap_client_errors
 from connectors.kafka.errors import KafkaFault, is_fenced
@@ -133,21 +134,21 @@ class _LaneWriter:
         self._in_transaction = 0
 
     def write(self, events: Iterable[Event]) -> LaneProgress:
-        records = self._records
-        skipped, number = self._progress.events, 0
+        durable, events = self._progress.events, iter(events)
         try:
             with wrap_client_errors():
-                for number, event in enumerate(events, 1):  # ``number`` is used after the loop
-                    if number <= skipped:
-                        continue
+                number = sum(1 for _ in islice(events, durable))
+                if number < durable:
+                    raise KafkaFault(FEWER_EVENTS)
+                for event in events:  # the transaction begins when there is an event to write
                     if not self._is_open:
                         self._begin()
-                    self._in_transaction += 1
-                    records.produce(event)
-                    if self._in_transaction % CHECK_EVENTS == 0 or records.unchecked_bytes > CHECK_BYTES:
-                        self._check_limits(number)
-                if number < skipped:
-                    raise KafkaFault(FEWER_EVENTS)
+                    produced = self._records.produce(
+                        chain([event], events), max_events=CHECK_EVENTS, max_bytes=CHECK_BYTES
+                    )
+                    number += produced
+                    self._in_transaction += produced
+                    self._check_limits(number)
                 self._commit(number, whole=True)
         except BaseException as error:
             cause = self._producer.find_cause(error) if isinstance(error, KafkaFault) else error
@@ -162,7 +163,6 @@ class _LaneWriter:
 
     def _check_limits(self, number: int) -> None:
         """Report failures of the client, and commit the transaction before it becomes too long."""
-        self._records.unchecked_bytes = 0
         self._producer.poll()
         is_late = time.monotonic() - self._began > self._work.cluster.transaction_seconds * TRANSACTION_SHARE
         if is_late or self._in_transaction >= TRANSACTION_EVENTS:

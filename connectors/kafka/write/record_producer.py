@@ -7,7 +7,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from connectors.kafka.client import Cluster, Headers, TransactionalProducer
 from connectors.kafka.errors import KafkaFault
@@ -30,6 +31,7 @@ __all__ = [
 OVERHEAD_BYTES = 200
 """Bytes of a record and its batch besides key, value and headers."""
 LONGEST_KEY = 4096
+EVENT_ID = "deltarelay.event_id"
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 TOO_LARGE = "EVENT_TOO_LARGE"
 """Name of a fault, followed by the version."""
@@ -76,7 +78,8 @@ class LaneWork:
 def iterate_events(batches: Iterable[pa.RecordBatch]) -> Iterator[Event]:
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in Event._fields)
-        yield from map(Event._make, zip(*columns, strict=True))
+        # Plain tuples: naming their fields would cost more than reading them
+        yield from cast("Iterator[Event]", zip(*columns, strict=True))
 
 
 def check_topic(work: LaneWork, producer: TransactionalProducer, partitions: int | None) -> None:
@@ -99,8 +102,6 @@ class RecordProducer:
         self.rejected = rejected
         self.changes: Counter[str] = Counter(changes)
         """Number of events by change type."""
-        self.unchecked_bytes = 0
-        """Bytes since the caller set this to 0."""
         self._constant_headers = [
             ("deltarelay.table", work.table.encode()),
             ("deltarelay.table_id", work.table_id.encode()),
@@ -108,49 +109,61 @@ class RecordProducer:
         ]
         self._shared_headers: dict[tuple[int, str], tuple[list[tuple[str, str | bytes | None]], int]] = {}
 
-    def produce(self, event: Event) -> None:
-        """Calls the client directly: most of the time of a window is spent here."""
-        work = self._work
-        if event.value is not None or not event.tombstone:
-            self.changes[event.change_type] += 1
-            if event.again:
-                self.changes[AGAIN] += event.again
-        shared, size = self._build_shared_headers(event)
-        headers = [*shared, ("deltarelay.event_id", event.event_id.encode())]
-        size += len(event.key) + len(event.value or b"")
-        self.unchecked_bytes += size
-        if size > work.max_bytes:
-            self._write_dead_letter(event, headers, size)
-            return
-        try:
-            self._producer.raw.produce(work.topic, event.value, event.key, headers=headers)
-        except BufferError:
-            self._producer.produce(work.topic, event.key, event.value, headers)
+    def produce(self, events: Iterable[Event], *, max_events: int | None = None, max_bytes: int = 2**63) -> int:
+        """Produce these events, or the first ``max_events`` of them, or those up to the first that exceeds ``max_bytes``;
+        return their number.
 
-    def _build_shared_headers(self, event: Event) -> tuple[list[tuple[str, str | bytes | None]], int]:
-        """Return the headers that all changes of one type in one version share, and the size of a record without key and
-        value."""
-        found = self._shared_headers.get((event.version, event.change_type))
-        if found is None:
-            at = None if event.at is None else EPOCH + dt.timedelta(microseconds=event.at)
-            headers: list[tuple[str, str | bytes | None]] = [
-                *self._constant_headers,
-                ("deltarelay.commit_version", str(event.version).encode()),
-                ("deltarelay.commit_timestamp", None if at is None else f"{at:%Y-%m-%dT%H:%M:%S.%fZ}".encode()),
-                ("deltarelay.change_type", event.change_type.encode()),
-            ]
-            size = OVERHEAD_BYTES + sum(len(name) + len(value or b"") for name, value in headers)
-            if len(self._shared_headers) > 100:
-                self._shared_headers.clear()
-            found = self._shared_headers[event.version, event.change_type] = headers, size
+        One loop that calls the client directly: Python spends most of the time of a window here.
+        """
+        topic, record_bytes, changes = self._work.topic, self._work.max_bytes, self.changes
+        shared_headers, send = self._shared_headers, self._producer.raw.produce
+        number = produced_bytes = 0
+        for key, value, tombstone, change_type, version, at, event_id, again in islice(events, max_events):
+            number += 1
+            if value is not None or not tombstone:
+                changes[change_type] += 1
+                if again:
+                    changes[AGAIN] += again
+            headers, size = shared_headers.get((version, change_type)) or self._build_headers(version, at, change_type)
+            headers[-1] = (EVENT_ID, event_id)  # the client copies the headers
+            size += len(key) if value is None else len(key) + len(value)
+            if size > record_bytes:
+                self._write_dead_letter(version, key, headers, size)
+            else:
+                try:
+                    send(topic, value, key, headers=headers)
+                except BufferError:
+                    self._producer.produce(topic, key, value, headers)
+            produced_bytes += size
+            if produced_bytes > max_bytes:
+                break
+        return number
+
+    def _build_headers(
+        self, version: int, at: int | None, change_type: str
+    ) -> tuple[list[tuple[str, str | bytes | None]], int]:
+        """Return the headers that all changes of one type in one version share, with a place for the event's id at the end,
+        and the size of a record without key and value."""
+        time = None if at is None else EPOCH + dt.timedelta(microseconds=at)
+        headers: list[tuple[str, str | bytes | None]] = [
+            *self._constant_headers,
+            ("deltarelay.commit_version", str(version).encode()),
+            ("deltarelay.commit_timestamp", None if time is None else f"{time:%Y-%m-%dT%H:%M:%S.%fZ}".encode()),
+            ("deltarelay.change_type", change_type.encode()),
+        ]
+        size = OVERHEAD_BYTES + sum(len(name) + len(value or b"") for name, value in headers)
+        if len(self._shared_headers) > 100:
+            self._shared_headers.clear()
+        headers.append((EVENT_ID, None))
+        found = self._shared_headers[version, change_type] = headers, size
         return found
 
-    def _write_dead_letter(self, event: Event, headers: Headers, size: int) -> None:
+    def _write_dead_letter(self, version: int, key: bytes, headers: Headers, size: int) -> None:
         work = self._work
         if work.rejects == "refuse" or work.dead_letter_topic is None:
-            raise KafkaFault(f"{TOO_LARGE}_{event.version}")
+            raise KafkaFault(f"{TOO_LARGE}_{version}")
         value = {"reason": "too large", "topic": work.topic, "bytes": size, "limit": work.max_bytes}
         headers = [*headers, ("deltarelay.reason", b"too large"), ("deltarelay.topic", work.topic.encode())]
-        key = event.key if len(event.key) <= LONGEST_KEY else None  # the key itself may be too large
-        self._producer.produce(work.dead_letter_topic, key, json.dumps(value).encode(), headers)
+        dead_key = key if len(key) <= LONGEST_KEY else None  # the key itself may be too large
+        self._producer.produce(work.dead_letter_topic, dead_key, json.dumps(value).encode(), headers)
         self.rejected += 1

@@ -105,8 +105,7 @@ def write_at_once(
         check_topic(work, producer, after.partitions)
         records = RecordProducer(work, producer)
         with wrap_client_errors():
-            for event in iterate_events(table.to_batches()):
-                records.produce(event)
+            records.produce(iterate_events(table.to_batches()))
         written.append(records)
 
     try:
