@@ -45,15 +45,19 @@ def measure(lab: Lab) -> Iterator[Answer]:
         "updates": state.one_commit(lab, updates=True),
     }
     runs: dict[tuple[str, str], list[_Run]] = {(case, way): [] for case in cases for way in (OURS, PLAIN)}
+    cold: dict[tuple[str, str], float] = {}
     for counts in lab.rounds(warm_up=2, timed=5):
         for case, way in lab.shuffled(list(runs)):
             folder = lab.folder / "audit-append"
             done = (_ours if way == OURS else _plainly)(lab, cases[case], folder, intact=not counts)
             shutil.rmtree(folder)
+            cold.setdefault((case, way), done.seconds)
             if counts:
                 runs[case, way].append(done)
     for case, source in cases.items():
-        yield _answer(case, source.events, runs[case, OURS], runs[case, PLAIN])
+        yield _answer(
+            case, source.events, runs[case, OURS], runs[case, PLAIN], [cold[case, way] for way in (OURS, PLAIN)]
+        )
 
 
 def _ours(lab: Lab, source: state.Source, folder: Path, *, intact: bool) -> _Run:
@@ -88,7 +92,7 @@ def _plainly(lab: Lab, source: state.Source, folder: Path, *, intact: bool) -> _
     return _Run(seconds, processor, {PLAIN: state.bytes_of(folder)})
 
 
-def _answer(case: str, events: int, ours: list[_Run], plain: list[_Run]) -> Answer:
+def _answer(case: str, events: int, ours: list[_Run], plain: list[_Run], cold: list[float]) -> Answer:
     seconds, limit = (median([one.seconds for one in runs]) for runs in (ours, plain))
     core = [median([one.processor_seconds for one in runs]) / events * 1e6 for runs in (ours, plain)]
     size = {name: round(bytes / events, 1) for name, bytes in {**ours[-1].size, **plain[-1].size}.items()}
@@ -106,6 +110,7 @@ def _answer(case: str, events: int, ours: list[_Run], plain: list[_Run]) -> Answ
             "steps": {part: round(median([one.steps[part] for one in ours]), 3) for part in ours[0].steps},
             "core_microseconds_per_event": [round(one, 1) for one in core],
             "bytes_per_event": size,
+            "cold_seconds": [round(one, 3) for one in cold],
             "repetitions": len(ours),
         },
     )

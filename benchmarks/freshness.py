@@ -60,6 +60,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
     pipeline = Pipeline(ChangeFeed(lab.spark, path), sink, key=["id"], name="freshness")
     pipeline.run()
     visible: dict[int, list[float]] = {size: [] for size in SIZES}
+    cold: dict[int, float] = {}
     read: dict[int, list[float]] = {size: [] for size in SIZES}
     with _writer(lab, path) as commit:
         recording = _Recording()
@@ -69,6 +70,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
                 for size in lab.shuffled(SIZES):
                     seen = _commit(lab, commit, size, handle)
                     took = _read(lab, path, seen["version"], size)
+                    cold.setdefault(size, seen["seconds"])
                     if counts:
                         visible[size].append(seen["seconds"])
                         read[size].append(took)
@@ -91,6 +93,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
                 "visible_p95_seconds": round(late, 4),
                 "p95_ratio": round(late / spark_read, 3),
                 "read_seconds": round(spark_read, 4),
+                "cold_seconds": round(cold[size], 3),
                 "repetitions": len(visible[size]),
             },
         )

@@ -41,6 +41,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
     pipeline = Pipeline(ChangeFeed(lab.spark, path), sink, key=["id"], name="kafka_freshness")
     pipeline.run()
     readable: dict[int, list[float]] = {size: [] for size in SIZES}
+    cold: dict[int, float] = {}
     read: dict[int, list[float]] = {size: [] for size in SIZES}
     committed = 0
     with _writer(lab, path) as commit:
@@ -55,6 +56,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
                     if "seconds" not in seen:
                         raise AssertionError(f"version {seen['version']} never became readable: {handle.status()}")
                     took = _read(lab, path, seen["version"], size)
+                    cold.setdefault(size, seen["seconds"])
                     if counts:
                         readable[size].append(seen["seconds"])
                         read[size].append(took)
@@ -78,6 +80,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
                 "readable_p95_seconds": round(late, 4),
                 "p95_ratio": round(late / spark_read, 3),
                 "read_seconds": round(spark_read, 4),
+                "cold_seconds": round(cold[size], 3),
                 "repetitions": len(readable[size]),
             },
         )

@@ -91,7 +91,10 @@ def build_page(answers: Sequence[Stored]) -> str:
         "",
         "Each answer is a ratio of two things that were measured in the same run on the same machine: two cores that Spark,",
         "the servers and the clients share. `benchmarks/README.md` in the repository says what each question measures and",
-        "why its comparison is fair, and `make bench` measures them on your machine. Seconds are for information.",
+        "why its comparison is fair, and `make bench` measures them on your machine. Seconds are for information: medians",
+        'of a session that has done the same before. "The first time" has what the first repetition took in that session,',
+        "in the order of the seconds beside it; where it is empty, it was not kept. Whole commands, with the start of",
+        "Spark, are in the answers to `start`.",
         "",
         f"{met} of {len(answers)} aims are met. A bar to the right of the line is better than its aim, a bar to the left is",
         f"worse, by the factor of its length (logarithmic; at most {LARGEST:g}).",
@@ -103,12 +106,12 @@ def build_page(answers: Sequence[Stored]) -> str:
         lines += [
             f"## {heading}",
             "",
-            "| question | ratio | aim | met | seconds | measured |",
-            "|---|---|---|---|---|---|",
+            "| question | ratio | aim | met | seconds | the first time | measured |",
+            "|---|---|---|---|---|---|---|",
         ]
         lines += [
             f"| `{one['question']}` | {one['ratio']:.2f} | {_aim(one)} | {'yes' if one['met'] else '**no**'}"
-            f" | {_cell(one['detail']['words'])} | {one['measured_at'][:10]} |"
+            f" | {_cell(one['detail']['words'])} | {_describe_cold(one)} | {one['measured_at'][:10]} |"
             for one in group
         ]
         lines.append("")
@@ -166,6 +169,11 @@ def _factor(answer: Stored) -> float:
 
 def _describe(answer: Stored) -> str:
     return f"{answer['ratio']:.2f} ({_aim(answer)})"
+
+
+def _describe_cold(answer: Stored) -> str:
+    cold = answer["detail"].get("cold_seconds", [])
+    return ", ".join(f"{seconds:.1f} s" for seconds in (cold if isinstance(cold, list) else [cold]))
 
 
 def _aim(answer: Stored) -> str:

@@ -49,7 +49,7 @@ def measure_equal(lab: Lab, rows: int) -> Answer:
             connection.execute(f"select count(note) from {TABLE}")
         parts["target"].append(time.monotonic() - began)
 
-    seconds = _measure(lab, {"verify": lambda: lab.check(pipeline), "scan": scan})
+    seconds, cold = _measure(lab, {"verify": lambda: lab.check(pipeline), "scan": scan})
     ours, limit = median(seconds["verify"]), median(seconds["scan"])
     return Answer(
         question="verify",
@@ -61,6 +61,7 @@ def measure_equal(lab: Lab, rows: int) -> Answer:
             "rows": rows,
             "seconds": [round(ours, 3), round(limit, 3)],
             "scans": {side: round(median(took[-len(seconds["scan"]) :]), 3) for side, took in parts.items()},
+            "cold_seconds": [round(cold["verify"], 3), round(cold["scan"], 3)],
             "repetitions": len(seconds["verify"]),
         },
     )
@@ -75,7 +76,7 @@ def measure_kept(lab: Lab, sizes: tuple[int, int]) -> Answer:
             raise AssertionError(f"{found.kept} of {rows} rows kept, equal: {found.equal}, complete: {found.complete}")
 
     few, many = sizes
-    seconds = _measure(lab, {"few": lambda: compare(few), "many": lambda: compare(many)}, timed=3)
+    seconds, cold = _measure(lab, {"few": lambda: compare(few), "many": lambda: compare(many)}, timed=3)
     least, most = median(seconds["few"]), median(seconds["many"])
     return Answer(
         question="verify: deletes ignored",
@@ -86,6 +87,7 @@ def measure_kept(lab: Lab, sizes: tuple[int, int]) -> Answer:
         detail={
             "rows": list(sizes),
             "seconds": [round(least, 2), round(most, 2)],
+            "cold_seconds": [round(cold["few"], 2), round(cold["many"], 2)],
             "repetitions": len(seconds["few"]),
         },
     )
@@ -103,15 +105,20 @@ def _keep_deleted(lab: Lab, rows: int) -> Pipeline:
     return pipeline
 
 
-def _measure(lab: Lab, variants: Mapping[str, Callable[[], None]], *, timed: int = 7) -> dict[str, list[float]]:
+def _measure(
+    lab: Lab, variants: Mapping[str, Callable[[], None]], *, timed: int = 7
+) -> tuple[dict[str, list[float]], dict[str, float]]:
     seconds: dict[str, list[float]] = {name: [] for name in variants}
+    cold: dict[str, float] = {}
     for counts in lab.rounds(warm_up=2, timed=timed):
         for name in lab.shuffled(list(variants)):
             began = time.monotonic()
             variants[name]()
+            took = time.monotonic() - began
+            cold.setdefault(name, took)
             if counts:
-                seconds[name].append(time.monotonic() - began)
-    return seconds
+                seconds[name].append(took)
+    return seconds, cold
 
 
 def _create_database(lab: Lab, name: str) -> None:

@@ -16,7 +16,7 @@ WORSE = {"question": "history", "ratio": 3.0, "aim": 1.0, "better": "lower", "me
 
 
 def _answer(one: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**one, "detail": {"words": "1 s | 2 s"}, "measured_at": "2026-11-27T23:10:04Z"}
+    return {**one, "detail": {"words": "1 s | 2 s", "cold_seconds": [9.12, 3]}, "measured_at": "2026-11-27T23:10:04Z"}
 
 
 def _bars(*answers: Mapping[str, Any]) -> list[Mapping[str, str]]:
@@ -41,7 +41,10 @@ def test_a_factor_beyond_the_chart_ends_at_its_edge() -> None:
 def test_the_page_has_each_answer_under_its_heading() -> None:
     page = report.build_page([_answer(BETTER), _answer(WORSE)])
     assert "1 of 2 aims are met" in page
-    assert "| `kafka_lanes` | 2.00 | ≥ 1 | yes | 1 s \\| 2 s | 2026-11-27 |" in page.partition("## Kafka")[2]
+    assert (
+        "| `kafka_lanes` | 2.00 | ≥ 1 | yes | 1 s \\| 2 s | 9.1 s, 3.0 s | 2026-11-27 |"
+        in page.partition("## Kafka")[2]
+    )
     assert "| `history` | 3.00 | ≤ 1 | **no** |" in page.partition("## Commands, history and storage")[2]
 
 
