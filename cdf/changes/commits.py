@@ -70,6 +70,9 @@ class Commit:
     """The program that wrote the commit, as it names itself."""
     erasing: bool = False
     """The commit erased persons, according to the pipeline's guard: a history must not keep its rows' old values."""
+    plain_files: tuple[str, ...] | None = None
+    """Paths, below the table's folder, of the Parquet files that hold exactly the commit's changes; None: Delta computes the
+    changes, or reads a part of them from the log, or there are too many files."""
 
     @property
     def may_lack_images(self) -> bool:

@@ -53,9 +53,11 @@ def net_on_driver(changes: pa.Table, key: Sequence[str], *, transients: bool = F
     if pc.any(nulls).as_py():
         raise KeyRefused("null_key", pc.min(changes[COMMIT_VERSION].filter(nulls)).as_py())
 
-    marked = changes.append_column(_PUT, pc.is_in(kind, value_set=pa.array([INSERT, UPDATE_POSTIMAGE], kind.type)))
+    marked = changes.select([*key, COMMIT_VERSION])
+    marked = marked.append_column(_PUT, pc.is_in(kind, value_set=pa.array([INSERT, UPDATE_POSTIMAGE], kind.type)))
     sequence = [(name, "ascending") for name in (*key, COMMIT_VERSION, _PUT)]
-    rows = marked.take(pc.sort_indices(marked, sort_keys=sequence)).combine_chunks()
+    order = pc.sort_indices(marked, sort_keys=sequence)
+    rows = marked.take(order).combine_chunks()
     put = rows[_PUT].to_numpy()
     version = rows[COMMIT_VERSION].to_numpy()
 
@@ -75,10 +77,11 @@ def net_on_driver(changes: pa.Table, key: Sequence[str], *, transients: bool = F
     conflicts = np.bincount(number[1:], weights=same_kind, minlength=1)[number] if pairs else np.zeros(rows.num_rows)
     transient = new & ~put & (conflicts == 0)
     net_type = np.where(put & new, INSERT, np.where(put, UPDATE, np.where(transient, TRANSIENT, DELETE)))
-    net = rows.drop_columns([_PUT, CHANGE_TYPE])
-    net = net.append_column(CHANGE_TYPE, pa.array(net_type, pa.string()))
-    net = net.append_column(CONFLICTS, pa.array(conflicts.astype("int32")))
-    return net.filter(pa.array(last & (transients | ~transient)))
+    kept = last & (transients | ~transient)
+    # The other columns are moved once only, and without the rows that are superseded
+    net = changes.drop_columns([CHANGE_TYPE]).combine_chunks().take(order.filter(pa.array(kept)))
+    net = net.append_column(CHANGE_TYPE, pa.array(net_type[kept], pa.string()))
+    return net.append_column(CONFLICTS, pa.array(conflicts[kept].astype("int32")))
 
 
 def first_unpaired_image(changes: pa.Table) -> int | None:

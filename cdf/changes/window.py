@@ -22,6 +22,7 @@ from cdf.changes.columns import (
 )
 from cdf.changes.commits import Commit
 from cdf.changes.keys import KeyFaults, violation_of
+from cdf.changes.plain_files import PlainFiles, RowsOfFiles, SelectedRows
 from cdf.errors import CdfError, KeyViolation
 from cdf.read_errors import translate
 from cdf.spark_versions import collect_arrow
@@ -199,6 +200,13 @@ class Window:
         conflicts = sum(int(found or 0) for _, _, found in net)
         return {name: counts.get(kind, 0) for name, kind in COUNTED.items()}, conflicts
 
+    def plain_files(self) -> PlainFiles | None:
+        """The files that hold exactly the feed's rows, to decode instead of calling ``read``; None: no files do."""
+        try:
+            return self.read.find_files() if isinstance(self.read, RowsOfFiles) else None
+        except Exception as error:
+            raise self.failure(error) from error
+
     def refuse_key_changes(self) -> None:
         """Raise KeyViolation if an update changes the key of a row: its images have two different keys."""
         from cdf.changes.keys import key_violation
@@ -289,6 +297,13 @@ class Snapshot:
 
         return Window(self.table, self.table_id, self.schema, self.key, (commit,), inserts)
 
+    def plain_files(self) -> PlainFiles | None:
+        """The files that hold exactly these rows, to decode instead of calling ``read``; None: no files do."""
+        try:
+            return self.read.find_files() if isinstance(self.read, RowsOfFiles) else None
+        except Exception as error:
+            raise self.failure(error) from error
+
     def count(self) -> int:
         try:
             return self.read().count()
@@ -347,6 +362,9 @@ def _iterate(of: Window | Snapshot, read: Callable[[], DataFrame]) -> Iterator[d
 
 
 def _select(read: Callable[[], DataFrame], columns: Mapping[str, str]) -> Callable[[], DataFrame]:
+    if isinstance(read, RowsOfFiles):
+        return SelectedRows(read, columns)
+
     def select() -> DataFrame:
         from cdf.changes.columns import quoted
 

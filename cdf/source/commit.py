@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 from cdf.changes.commits import Commit, Metadata, Protocol
 from cdf.errors import SourceError, VersionsExpired
@@ -19,7 +20,9 @@ def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     change_sizes: list[int] = []
+    change_files: list[dict[str, Any]] = []
     file_sizes: list[int] = []
+    added_files: list[dict[str, Any]] = []
     removes_files = False
     # Not splitlines(): file statistics hold column values, and those may contain U+2028, U+0085 and the like.
     for line in text.split("\n"):
@@ -39,11 +42,15 @@ def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
             protocol = parse_protocol(action["protocol"])
         elif "cdc" in action:
             change_sizes.append(int(action["cdc"].get("size") or 0))
+            change_files.append(action["cdc"])
         elif (file := action.get("add") or action.get("remove")) and file.get("dataChange", True):
             file_sizes.append(int(file.get("size") or 0))
             removes_files = removes_files or "remove" in action
+            added_files.append(file)
     # If a commit has change files, the feed reads only those; otherwise it reads the added and removed files.
     read = change_sizes or file_sizes
+    # Of other operations Delta may leave out files that it wrote without a change
+    is_append = not removes_files and info.get("operation") in ("WRITE", "STREAMING UPDATE")
     in_commit = info.get("inCommitTimestamp")
     return Commit(
         version=version,
@@ -56,10 +63,22 @@ def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
         change_bytes=sum(read),
         deleted_rows=_find_deleted_rows(info) if change_sizes or removes_files else 0,
         atomic=bool(change_sizes),
+        plain_files=_find_plain_files(change_files or added_files) if change_files or is_append else None,
         metadata=metadata,
         protocol=protocol,
         engine=info.get("engineInfo"),
     )
+
+
+_MOST_PLAIN_FILES = 100
+
+
+def _find_plain_files(files: Sequence[Mapping[str, Any]]) -> tuple[str, ...] | None:
+    paths = [unquote(file.get("path") or ":") for file in files]
+    if len(files) > _MOST_PLAIN_FILES or any(path.startswith("/") or ":" in path for path in paths):
+        return None
+    has_values_outside = any(file.get("partitionValues") or file.get("deletionVector") for file in files)
+    return None if has_values_outside else tuple(paths)
 
 
 _DELETED_ROWS = {"DELETE": "numDeletedRows", "MERGE": "numTargetRowsDeleted"}

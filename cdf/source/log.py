@@ -163,6 +163,14 @@ class TableLog:
         """Size of the files that make up the table at a version."""
         return self._rebuild(self._snapshots.read_size_bytes, version)
 
+    def folder(self) -> str | None:
+        """The table's folder with the scheme of its storage; None: this reader cannot tell."""
+        return self._snapshots.find_folder()
+
+    def plain_files(self, version: int, *, most: int) -> list[tuple[str, int]] | None:
+        """Path and size of the files that hold the table's rows at a version as they are; None: see ``TableStates``."""
+        return self._rebuild(lambda at: self._snapshots.read_plain_files(at, most=most), version)
+
     def _rebuild(self, read: Callable[[int], _State], version: int) -> _State:
         """Read a state. Delta has several errors, some without a condition, for one that the log can no longer rebuild."""
         try:

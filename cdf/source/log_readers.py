@@ -112,6 +112,15 @@ class TableStates(Interface):
     def read_size_bytes(self, version: int) -> int:
         """Size of the files that make up the table at a version."""
 
+    def find_folder(self) -> str | None:
+        """The table's folder with the scheme of its storage; None: this reader cannot tell."""
+        return None
+
+    def read_plain_files(self, version: int, *, most: int) -> list[tuple[str, int]] | None:  # noqa: ARG002
+        """Path and size of each file of the table at a version. None if the files alone are not the table (deletion
+        vectors, values in paths, renamed columns), if there are more than ``most``, or if this reader cannot tell."""
+        return None
+
     def read_transaction(self, application: str) -> int | None:
         """The latest transaction version of an application; None: it has written none."""
 

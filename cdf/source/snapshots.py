@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from cdf.changes.commits import Metadata
 from cdf.errors import TableNotFound, VersionsExpired
 from cdf.source.commit import from_milliseconds, parse_metadata, parse_protocol, version_gone
 from cdf.source.commit_files import translate_log_errors
 from cdf.source.log_readers import LatestVersion, TableStates
-from cdf.spark_versions import takes_catalog_table
+from cdf.spark_versions import collect_arrow, takes_catalog_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,7 @@ class DeltaSnapshots(TableStates):
     """Delta's ``DeltaLog`` of the table at ``location``."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
-        self._location = location
+        self._location, self._spark = location, spark
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._takes_catalog_table = takes_catalog_table(spark)
@@ -41,6 +42,25 @@ class DeltaSnapshots(TableStates):
     def read_size_bytes(self, version: int) -> int:
         with translate_log_errors(self._location):
             return int(self._at(version).sizeInBytes())
+
+    def find_folder(self) -> str | None:
+        return str(self._delta.dataPath().toString())
+
+    def read_plain_files(self, version: int, *, most: int) -> list[tuple[str, int]] | None:
+        with translate_log_errors(self._location):
+            snapshot = self._at(version)
+            metadata = json.loads(snapshot.metadata().json())["metaData"]
+            is_mapped = metadata.get("configuration", {}).get("delta.columnMapping.mode", "none") != "none"
+            if is_mapped or metadata.get("partitionColumns") or int(snapshot.numOfFiles()) > most:
+                return None
+            from pyspark.sql import DataFrame
+
+            files = DataFrame(snapshot.allFiles().toDF(), self._spark)
+            found = collect_arrow(files.selectExpr("path", "size", "deletionVector is null as is_whole")).to_pylist()
+        folder = self.find_folder()
+        paths = [(_join_path(folder, one["path"]), int(one["size"])) for one in found if one["is_whole"]]
+        plain = [(path, size) for path, size in paths if path is not None]
+        return plain if len(plain) == len(found) else None
 
     def read_transaction(self, application: str) -> int | None:
         found = self._update().transactions().get(application)
@@ -85,3 +105,9 @@ class DeltaSnapshots(TableStates):
 
 def _metadata_of(snapshot: Any) -> Metadata:
     return parse_metadata(json.loads(snapshot.metadata().json())["metaData"])
+
+
+def _join_path(folder: str | None, path: str) -> str | None:
+    """The file that an action of the log names by a path relative to the table; None for any other path."""
+    decoded = unquote(path)
+    return None if decoded.startswith("/") or ":" in decoded else f"{folder}/{decoded}"

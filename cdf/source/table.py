@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdf.changes.columns import METADATA_COLUMNS, quote_name, quoted
+from cdf.changes.columns import quote_name
 from cdf.changes.window import Snapshot, Window
 from cdf.errors import CdfError, ConfigError
 from cdf.lag import DEFAULT_RETENTION, parse_interval
@@ -16,6 +16,7 @@ from cdf.session import has_delta_classes
 from cdf.source import batch_reader as batch
 from cdf.source import stream_reader as stream
 from cdf.source.bounds import Bound, resolve_end, resolve_start
+from cdf.source.plain_files import FeedRows, TableRows
 from cdf.source.single_writer import commit_alone, require_writer
 from cdf.source.snapshot_reader import read_snapshot
 from cdf.source.table_handle import FEED_PROPERTY, TableHandle, is_path, translate_table_error
@@ -255,13 +256,7 @@ class ChangeFeed(TableHandle):
 
     def window(self, commits: tuple[Commit, ...], schema: StructType, **fields: Any) -> Window:
         """The changes of these commits, for a caller that has checked that the feed was on. ``fields``: those of Window."""
-        first, last = commits[0].version, commits[-1].version
-        columns = [*(field.name for field in schema.fields), *METADATA_COLUMNS]
-
-        def read() -> DataFrame:
-            # The table may have more columns now than the window's schema.
-            return batch.load_range(self, first, last).select(*map(quoted, columns))
-
+        read = FeedRows(self, commits, tuple(schema.fieldNames()))
         return Window(table=self.table, schema=schema, commits=commits, read=read, **fields)
 
     def keyed_snapshot(self, version: int, key: tuple[str, ...]) -> Snapshot:
@@ -273,6 +268,6 @@ class ChangeFeed(TableHandle):
             schema=metadata.schema,
             key=key,
             version=version,
-            read=lambda: read_snapshot(self, version),
+            read=TableRows(self, version),
             timestamp=self.log.times().get(version),
         )

@@ -183,3 +183,27 @@ def test_a_commit_names_its_writer_and_what_readers_must_support() -> None:
     older = parsed({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
     assert (older.engine, older.protocol) == (None, Protocol(1, 2))
     assert parsed({"add": file(1)}).protocol is None
+
+
+def test_plain_files_hold_exactly_the_changes_of_their_commit() -> None:
+    write = {"commitInfo": {"operation": "WRITE"}}
+    change = {"cdc": {"path": "_change_data/a%20b", "size": 30, "partitionValues": {}}}
+    assert parsed(write, {"add": file(1)}).plain_files == ("part-0",)
+    assert parsed({"add": file(1)}, {"remove": file(1)}, change).plain_files == ("_change_data/a b",)
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        [{"commitInfo": {"operation": "MERGE"}}, {"add": file(1)}],
+        [{"commitInfo": {"operation": "WRITE"}}, {"add": file(1)}, {"remove": file(1)}],
+        [{"commitInfo": {"operation": "WRITE"}}, {"add": file(1, deletionVector={"storageType": "u"})}],
+        [{"commitInfo": {"operation": "WRITE"}}, {"add": file(1, partitionValues={"day": "1"})}],
+        [{"commitInfo": {"operation": "WRITE"}}, {"add": file(1, path="s3://other/part-0")}],
+        [{"commitInfo": {"operation": "WRITE"}}, {"add": file(1, path="/elsewhere/part-0")}],
+        [{"cdc": {"path": "_change_data/x", "partitionValues": {"day": "1"}}}],
+        [{"commitInfo": {"operation": "WRITE"}}, *[{"add": file(1)}] * 101],
+    ],
+)
+def test_other_files_are_not_plain(actions: list[dict[str, Any]]) -> None:
+    assert parsed(*actions).plain_files is None

@@ -28,7 +28,7 @@ from connectors.postgres.conversions import Cast, find_casts
 from connectors.postgres.errors import refuse_swallowed
 from connectors.postgres.load.loaded_table import move_to_target, rename_constraints
 from connectors.postgres.sql_parts import fill_template
-from connectors.postgres.staging import tasks
+from connectors.postgres.staging import file_copy, tasks
 from connectors.postgres.staging.columns import Staged
 from connectors.postgres.staging.failures import explain_copy_failure
 from connectors.postgres.state import position as positions
@@ -72,12 +72,22 @@ def copy_snapshot(session: Session, snapshot: Snapshot, *, create: str | None = 
     """
     check_types(snapshot.schema)
     loaded = session.own_table("load")
-    for _ in range(LOAD_TRIES):
+    files = file_copy.find_snapshot_files(snapshot)
+    for _ in range(LOAD_TRIES + (files is not None)):
         with session.errors("creating the table to load"):
             session.drop("load")
             session.main().execute(create or create_table(loaded, snapshot.schema))
         try:
-            staged = tasks.copy_snapshot_rows(snapshot, session.dsn, session.own_name("load"))
+            if files is None:
+                staged = tasks.copy_snapshot_rows(snapshot, session.dsn, session.own_name("load"))
+            else:
+                columns = tasks.load_columns(snapshot.schema)
+                staged = file_copy.copy_snapshot_files(
+                    files, snapshot.schema, columns, session.dsn, session.own_name("load")
+                )
+        except file_copy.FilesRefused:
+            files = None
+            continue
         except Exception as error:
             session.drop("load")
             raise_without_context(explain_copy_failure(session, error, snapshot))

@@ -57,6 +57,10 @@ class Staged:
     transients: int = 0
     conflicts: int = 0
 
+    @staticmethod
+    def counts() -> tuple[str, ...]:
+        return ("inserts", "updates", "deletes", "transients", "conflicts")
+
     @property
     def rows(self) -> int:
         return self.inserts + self.updates + self.deletes + self.transients

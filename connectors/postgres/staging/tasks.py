@@ -11,7 +11,7 @@ from cdf.changes.in_memory import InMemorySnapshot
 from cdf.changes.net_arrow import net_of_sorted
 from connectors.postgres.errors import sqlstate_of_task
 from connectors.postgres.sqlstates import UNFAITHFUL
-from connectors.postgres.staging import adbc_copy, in_memory
+from connectors.postgres.staging import adbc_copy, file_copy, in_memory
 from connectors.postgres.staging.columns import COPY_ROWS, Staged, StagingOptions
 from connectors.postgres.staging.wire import NetForm, wire_changes, wire_net, wire_rows
 from connectors.postgres.types import target_type
@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 
     from cdf.changes.window import Snapshot, Window
 
-__all__ = ["copy_from_tasks", "copy_snapshot_rows", "copy_window", "plan_copy", "plan_copy_of_net"]
+__all__ = [
+    "copy_from_tasks",
+    "copy_snapshot_rows",
+    "copy_window",
+    "load_columns",
+    "plan_copy",
+    "plan_copy_by_rows",
+    "plan_copy_of_net",
+]
 
 log = logging.getLogger("deltarelay.postgres")
 
@@ -33,6 +41,12 @@ _REPORT = "attempt string, inserts bigint, updates bigint, deletes bigint, trans
 
 
 def plan_copy(window: Window, options: StagingOptions, dsn: str, table: str) -> Callable[[], Staged]:
+    """Plan the COPY of a window's net effect into staging. The returned function runs it, in any thread. It raises
+    FilesRefused if Spark must read the window: then plan it ``by_rows``."""
+    return file_copy.plan_window_files(window, options, dsn, table) or plan_copy_by_rows(window, options, dsn, table)
+
+
+def plan_copy_by_rows(window: Window, options: StagingOptions, dsn: str, table: str) -> Callable[[], Staged]:
     """Plan the COPY of a window's net effect into staging. The returned function runs it, in any thread.
 
     Each task computes the net effect of its keys: sorting and numpy are faster than Spark's window functions. Nested values
@@ -62,7 +76,10 @@ def copy_window(window: Window, options: StagingOptions, dsn: str, table: str) -
     """Run ``plan_copy``. A value that PostgreSQL cannot store may be superseded within the window, or belong to a row that
     was inserted and deleted: if one fails the tasks, the net effect is computed first."""
     try:
-        return plan_copy(window, options, dsn, table)()
+        try:
+            return plan_copy(window, options, dsn, table)()
+        except file_copy.FilesRefused:
+            return plan_copy_by_rows(window, options, dsn, table)()
     except Exception as error:
         if sqlstate_of_task(error) not in UNFAITHFUL:
             raise
@@ -75,16 +92,10 @@ def copy_from_tasks(
 ) -> Staged:
     """COPY every partition from its own task: a ``wire_net`` result into staging, a ``wire_rows`` result of the schema
     ``load`` into a table with its columns. ``prepare`` is applied to the rows in the task, before the COPY."""
-    columns = None if load is None else _load_columns(load)
+    columns = None if load is None else load_columns(load)
     reports = rows.mapInArrow(_copier(dsn, table, columns, prepare), _REPORT).collect()
-    return Staged(
-        attempts=tuple(row["attempt"] for row in reports),
-        inserts=sum(row["inserts"] for row in reports),
-        updates=sum(row["updates"] for row in reports),
-        deletes=sum(row["deletes"] for row in reports),
-        transients=sum(row["transients"] for row in reports),
-        conflicts=sum(row["conflicts"] for row in reports),
-    )
+    counts = {name: sum(row[name] for row in reports) for name in Staged.counts()}
+    return Staged(tuple(row["attempt"] for row in reports), **counts)
 
 
 def copy_snapshot_rows(snapshot: Snapshot, dsn: str, table: str) -> Staged:
@@ -94,14 +105,14 @@ def copy_snapshot_rows(snapshot: Snapshot, dsn: str, table: str) -> Staged:
     first, *rest = in_memory.wire_rows(snapshot.collect(), snapshot.schema).to_batches(max_chunksize=COPY_ROWS) or [
         None
     ]
-    tally = adbc_copy.Tally(_load_columns(snapshot.schema))
+    tally = adbc_copy.Tally(load_columns(snapshot.schema))
     if first is not None:
         with adbc_copy.bulk_connection(dsn) as connection:
             adbc_copy.copy_batches(connection, table, first, iter(rest), tally)
     return tally.staged()
 
 
-def _load_columns(schema: StructType) -> list[tuple[str, bool]]:
+def load_columns(schema: StructType) -> list[tuple[str, bool]]:
     return [(field.name, target_type(field.dataType) == "jsonb") for field in schema.fields]
 
 

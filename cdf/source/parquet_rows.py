@@ -1,0 +1,143 @@
+"""Decodes a whole Parquet file by its columns into exactly the values that Spark reads from it, or refuses the file.
+
+What is allowed is listed; everything else is read by Spark. ``test_parquet_rows`` compares both for random values of each
+type that is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["NOT_PLAIN", "FileRefused", "can_decode", "decode_file"]
+
+NOT_PLAIN = "DELTARELAY_NOT_PLAIN"
+_MARKS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96", b"org.apache.spark.timeZone")
+"""Spark converts the dates and times of such a file."""
+_DAY_MICROS = 86_400_000_000
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""0001-01-01 and 9999-12-31: within PostgreSQL's calendar and Python's."""
+_FIRST_DAY_OF_OTHERS = -25_567
+"""1900-01-01. Spark refuses earlier dates and times in files of other writers, which may mean another calendar."""
+
+
+class FileRefused(Exception):
+    """The file must be read by Spark. The text has no value of the file."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{NOT_PLAIN} {reason}")
+
+
+def can_decode(schema: StructType) -> bool:
+    """Whether all columns have a type whose values are the same in the file and in Spark."""
+    from pyspark.sql import types as T
+
+    from cdf.spark_versions import has_collation
+
+    plain: set[type[T.DataType]] = {T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType}
+    plain |= {T.DoubleType, T.DecimalType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType}
+
+    def is_plain(kind: DataType) -> bool:
+        return type(kind) in plain or (type(kind) is T.StringType and not has_collation(kind))
+
+    # Spark pads char columns while it reads them; a dot in a name would mean a field of a struct
+    return all(
+        is_plain(field.dataType) and "." not in field.name and "__CHAR_VARCHAR_TYPE_STRING" not in field.metadata
+        for field in schema.fields
+    )
+
+
+def decode_file(
+    path: str, content: pa.Buffer | None, columns: Sequence[str], types: Sequence[pa.DataType], rows: int
+) -> Iterator[pa.RecordBatch]:
+    """The columns in this order with these types, in batches of so many rows. Without content the file is opened here.
+    Raises FileRefused."""
+    try:
+        yield from _decode(path, content, columns, types, rows)
+    except FileRefused:
+        raise
+    except Exception as error:
+        reason = type(error).__name__
+    else:
+        return
+    raise FileRefused(reason)
+
+
+def _decode(
+    path: str, content: pa.Buffer | None, columns: Sequence[str], types: Sequence[pa.DataType], rows: int
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source = path if content is None else pa.BufferReader(content)
+    file = pq.ParquetFile(source, memory_map=content is None, coerce_int96_timestamp_unit="us", pre_buffer=False)
+    footer, present = file.metadata, file.schema_arrow.names
+    if any(present.count(name) != 1 for name in columns):
+        raise FileRefused("column missing")
+    kept = footer.metadata or {}
+    if any(mark in kept for mark in _MARKS):
+        raise FileRefused("old calendar")
+    first_day = _FIRST_DAY if _is_of_spark(kept) else _FIRST_DAY_OF_OTHERS
+    casts = [
+        _find_cast(file.schema_arrow.field(name).type, _physical(file, name), kind)
+        for name, kind in zip(columns, types, strict=True)
+    ]
+    found = 0
+    for batch in file.iter_batches(batch_size=rows, columns=list(columns), use_threads=False):
+        found += batch.num_rows
+        arrays = []
+        for name, kind, cast in zip(columns, types, casts, strict=True):
+            array = batch.column(batch.schema.get_field_index(name))
+            array = array.cast(kind) if cast else array
+            _check_times(array, kind, first_day)
+            arrays.append(array)
+        yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+    if found != footer.num_rows:
+        raise FileRefused("rows missing")
+
+
+def _is_of_spark(kept: dict[bytes, bytes]) -> bool:
+    """Spark 3.0 and later write Spark's calendar, or a mark."""
+    version = kept.get(b"org.apache.spark.version", b"0").split(b".")[0]
+    return version.isdigit() and int(version) >= 3
+
+
+def _physical(file: Any, name: str) -> str:
+    schema = file.schema
+    return next(str(schema.column(i).physical_type) for i in range(len(schema)) if schema.column(i).path == name)
+
+
+def _find_cast(found: pa.DataType, physical: str, wanted: pa.DataType) -> bool:
+    """Whether the values must be converted, which changes none of them."""
+    import pyarrow as pa
+
+    if physical == "INT96":
+        # The moment in UTC; only the zone is missing
+        if pa.types.is_timestamp(wanted) and wanted.tz is not None and found == pa.timestamp("us"):
+            return True
+        raise FileRefused("INT96")
+    if found == wanted:
+        return False
+    wider = {(pa.large_string(), pa.string()), (pa.large_binary(), pa.binary())}
+    if (found, wanted) in wider:
+        return True
+    raise FileRefused("other type")
+
+
+def _check_times(array: pa.Array, kind: pa.DataType, first_day: int) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_date32(kind):
+        numbers, unit = array.view(pa.int32()), 1
+    elif pa.types.is_timestamp(kind):
+        numbers, unit = array.view(pa.int64()), _DAY_MICROS
+    else:
+        return
+    ends = pc.min_max(numbers).as_py()
+    if ends["min"] is not None and (ends["min"] < first_day * unit or ends["max"] >= (_LAST_DAY + 1) * unit):
+        raise FileRefused("far date or time")

@@ -1,0 +1,125 @@
+"""The rows of a table, and the Parquet files that hold exactly these rows.
+
+Decoding a file by its columns takes a fraction of the processor time of Spark's rows. But a file alone is not the table:
+Delta may mark rows as deleted, keep values in paths and rename columns. So only plain files are handed out
+(``TableStates.read_plain_files``, ``Commit.plain_files``).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdf.changes.columns import METADATA_COLUMNS, quoted
+from cdf.changes.plain_files import PlainFiles
+from cdf.lag import DEFAULT_RETENTION, parse_interval
+from cdf.source.batch_reader import load_range
+from cdf.source.snapshot_reader import read_snapshot
+from cdf.spark_versions import create_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cdf.changes.commits import Commit
+    from cdf.source.table_handle import TableHandle
+
+__all__ = ["MAX_FILES", "MAX_FILE_BYTES", "FeedRows", "TableRows"]
+
+MAX_FILE_BYTES = 64 * 2**20
+"""A task holds a whole file. Spark's own reader holds a row group, which has 128 MB by default."""
+MAX_FILES = 1_000
+"""The driver lists each of them again."""
+_LOCAL: tuple[str, ...] = ("file:/",)
+_PATTERN = frozenset("{}[]*?\\")
+"""Spark takes a path with one of these characters for a pattern."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """``Snapshot.read`` for a table at a version; a ``RowsOfFiles``."""
+
+    table: TableHandle
+    version: int
+
+    def __call__(self) -> DataFrame:
+        return read_snapshot(self.table, self.version)
+
+    def find_files(self) -> PlainFiles | None:
+        read_snapshot(self.table, self.version)  # with the checks of session and version
+        files = self.table.log.plain_files(self.version, most=MAX_FILES)
+        if not files:
+            return None
+        columns = {name: name for name in self.table.log.metadata(self.version).schema.fieldNames()}
+        return _plain_files(self.table.spark, files, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRows:
+    """``Window.read`` for a range of commits; a ``RowsOfFiles``."""
+
+    table: TableHandle
+    commits: tuple[Commit, ...]
+    columns: tuple[str, ...]
+
+    def __call__(self) -> DataFrame:
+        # The table may have more columns now than the window's schema
+        rows = load_range(self.table, self.commits[0].version, self.commits[-1].version)
+        return rows.select(*map(quoted, (*self.columns, *METADATA_COLUMNS)))
+
+    def find_files(self) -> PlainFiles | None:
+        read = [commit for commit in self.commits if commit.change_files]
+        folder = self.table.log.folder()
+        if folder is None or any(commit.plain_files is None for commit in read):
+            return None
+        properties = self.table.log.metadata(self.commits[-1].version).properties
+        # Delta refuses a range that is older than this
+        retention = parse_interval(properties.get("delta.deletedFileRetentionDuration", DEFAULT_RETENTION))
+        if self.commits[0].timestamp < dt.datetime.now(dt.UTC) - retention:
+            return None
+        if properties.get("delta.columnMapping.mode", "none") != "none":
+            return None
+        paths = {path: commit for commit in read for path in commit.plain_files or ()}
+        versions = {_name(path): (commit.version, commit.atomic) for path, commit in paths.items()}
+        files = [(f"{folder}/{path}", 0) for path in paths]
+        columns = {name: name for name in self.columns}
+        return _plain_files(self.table.spark, files, columns, versions) if files else None
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _plain_files(
+    spark: SparkSession,
+    files: Sequence[tuple[str, int]],
+    columns: dict[str, str],
+    versions: dict[str, tuple[int, bool]] | None = None,
+) -> PlainFiles | None:
+    """``files``: paths and sizes."""
+    names = tuple(_name(path) for path, _ in files)
+    local = [path.removeprefix("file:") for path, _ in files if path.startswith(_LOCAL)]
+    if len(set(names)) < len(names) or len(names) > MAX_FILES:
+        return None
+    if len(local) == len(files):
+        parallel = spark.sparkContext.defaultParallelism
+        largest_first = [path for _, path in sorted(zip((size for _, size in files), local, strict=True), reverse=True)]
+        spread = [path for first in range(parallel) for path in largest_first[first::parallel]]
+        return PlainFiles(names, columns, lambda: _list_paths(spark, spread), versions or {})
+    if any(size > MAX_FILE_BYTES or _PATTERN & set(path) for path, size in files):
+        return None
+    return PlainFiles(names, columns, lambda: _read_contents(spark, [path for path, _ in files]), versions or {})
+
+
+def _list_paths(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """The tasks open the files themselves, as Spark's would."""
+    return spark.createDataFrame([(path, None) for path in paths], "path string, content binary")
+
+
+def _read_contents(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """The tasks get the files through Spark's own access to the storage."""
+    session = create_session(spark)  # the caller's other queries keep their settings
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+    session.conf.set("spark.sql.sources.binaryFile.maxLength", str(MAX_FILE_BYTES))
+    return session.read.format("binaryFile").load(list(paths)).select("path", "content")

@@ -1,0 +1,216 @@
+"""COPY from Parquet files: the tasks decode them by column, without Spark's rows.
+
+A file that Spark would read otherwise is refused (``cdf.source.parquet_rows``); then everything is copied from Spark's rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT, UPDATE
+from cdf.changes.net_arrow import net_on_driver
+from cdf.source.parquet_rows import NOT_PLAIN, FileRefused, can_decode, decode_file
+from cdf.spark_versions import arrow_type
+from connectors.postgres.staging import adbc_copy
+from connectors.postgres.staging.columns import COPY_ROWS, Staged, StagingOptions
+from connectors.postgres.staging.wire import NetForm
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from cdf.changes.plain_files import PlainFiles
+    from cdf.changes.window import Snapshot, Window
+
+__all__ = ["FilesRefused", "copy_snapshot_files", "find_snapshot_files", "plan_window_files"]
+
+log = logging.getLogger("deltarelay.postgres")
+
+MAX_CHANGE_BYTES = 32 * 2**20
+"""Of a window's files. One task decodes them all, which saves the shuffle by key, but it does not use more cores."""
+MAX_DECODED_BYTES = 128 * 2**20
+"""Of a window's rows in the memory of that task."""
+_REPORT = (
+    "names array<string>, read bigint, attempt string, inserts bigint, updates bigint, deletes bigint, transients bigint, "
+    "conflicts bigint"
+)
+
+Batches = Iterator["pa.RecordBatch"]
+
+
+class _Reading:
+    """The files of one task, and what was read of them."""
+
+    def __init__(self, listed: Batches) -> None:
+        self._listed = listed
+        self.names: list[str] = []
+        self.count = 0
+
+    def files(self) -> Iterator[tuple[str, pa.Buffer | None]]:
+        for file in self._listed:
+            for path, content in zip(file["path"].to_pylist(), file["content"], strict=True):
+                self.names.append(_name(path))
+                yield path, content.as_buffer()
+
+    def rows(self, path: str, content: pa.Buffer | None, names: Sequence[str], types: Sequence[pa.DataType]) -> Batches:
+        for batch in decode_file(path, content, names, types, COPY_ROWS):
+            self.count += batch.num_rows
+            yield _to_wire(batch)
+
+
+class FilesRefused(Exception):
+    """Spark must read the files. Rows of other files may have been copied."""
+
+
+# ── a snapshot ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def find_snapshot_files(snapshot: Snapshot) -> PlainFiles | None:
+    """The snapshot's files, if the tasks may decode them."""
+    return snapshot.plain_files() if can_decode(snapshot.schema) else None
+
+
+def copy_snapshot_files(
+    files: PlainFiles, schema: StructType, columns: list[tuple[str, bool]], dsn: str, table: str
+) -> Staged:
+    """COPY all rows into a table with these columns (see ``adbc_copy.Tally``). Raises FilesRefused."""
+    names, types = _in_files(files, schema)
+
+    def decode(reading: _Reading) -> Batches:
+        for path, content in reading.files():
+            yield from reading.rows(path, content, names, types)
+
+    return _copy(files, files.read(), decode, columns, dsn, table)
+
+
+# ── a window ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan_window_files(window: Window, options: StagingOptions, dsn: str, table: str) -> Callable[[], Staged] | None:
+    """Plan the COPY of a window's net effect by one task. The returned function raises FilesRefused. None: the window must
+    be read by Spark."""
+    if options.commit or options.rejects or window.change_bytes > MAX_CHANGE_BYTES or not can_decode(window.schema):
+        return None
+    if any(commit.may_lack_images for commit in window.commits) or (files := window.plain_files()) is None:
+        return None
+    form, versions = NetForm.of(window, options), files.versions
+    names, types = _in_files(files, window.schema)
+    rows = files.read().coalesce(1)
+
+    def net(reading: _Reading) -> Batches:
+        changes = _decode_changes(reading, names, types, form.values, versions)
+        if changes is None:
+            return
+        net = net_on_driver(changes, form.key, transients=options.transients)
+        staged = form.to_staged(_without_removed_values(net, form))
+        yield from staged.combine_chunks().to_batches(max_chunksize=COPY_ROWS)
+
+    return lambda: _copy(files, rows, net, None, dsn, table)
+
+
+def _decode_changes(
+    reading: _Reading,
+    names: Sequence[str],
+    types: Sequence[pa.DataType],
+    targets: Sequence[str],
+    versions: Mapping[str, tuple[int, bool]],
+) -> pa.Table | None:
+    """The feed's rows with the columns of ``wire.wire_changes``."""
+    import pyarrow as pa
+
+    batches, size = [], 0
+    for path, content in reading.files():
+        version, has_kind = versions[_name(path)]
+        wanted, kinds = ([*names, CHANGE_TYPE], [*types, pa.string()]) if has_kind else (names, types)
+        for batch in reading.rows(path, content, wanted, kinds):
+            size += batch.nbytes
+            if size > MAX_DECODED_BYTES:
+                raise FileRefused("large rows")
+            arrays = batch.columns
+            if not has_kind:
+                arrays = [*arrays, pa.repeat(pa.scalar(INSERT), batch.num_rows)]
+            arrays = [*arrays, pa.repeat(pa.scalar(version, pa.int64()), batch.num_rows)]
+            batches.append(pa.RecordBatch.from_arrays(arrays, names=[*targets, CHANGE_TYPE, COMMIT_VERSION]))
+    return pa.Table.from_batches(batches) if batches else None
+
+
+def _without_removed_values(net: pa.Table, form: NetForm) -> pa.Table:
+    """Of a removed row only the key is copied."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    put = pc.is_in(net[CHANGE_TYPE], value_set=pa.array([INSERT, UPDATE]))
+    if pc.all(put).as_py():
+        return net
+    for number, name in enumerate(net.column_names):
+        if name in form.values and name not in form.key:
+            value = net[name]
+            net = net.set_column(number, name, pc.if_else(put, value, pa.scalar(None, value.type)))
+    return net
+
+
+# ── both ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _in_files(files: PlainFiles, schema: StructType) -> tuple[list[str], list[pa.DataType]]:
+    """The columns' names and types in the files, in the order of the schema."""
+    return [files.columns[name] for name in schema.fieldNames()], [arrow_type(one.dataType) for one in schema.fields]
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _copy(
+    files: PlainFiles,
+    listed: DataFrame,
+    decode: Callable[[_Reading], Batches],
+    columns: list[tuple[str, bool]] | None,
+    dsn: str,
+    table: str,
+) -> Staged:
+    try:
+        reports = listed.mapInArrow(_copier(decode, columns, dsn, table), _REPORT).collect()
+    except Exception as error:
+        if NOT_PLAIN not in str(error):
+            raise
+        reports = None
+    # Spark leaves out a file if its settings or the file's name make it do so
+    if reports is None or Counter(name for row in reports for name in row["names"]) != Counter(files.names):
+        log.info("Spark reads the files", extra={"staging": table})
+        raise FilesRefused
+    files.count(sum(row["read"] for row in reports))
+    counts = {name: sum(row[name] for row in reports) for name in Staged.counts()}
+    return Staged(tuple(row["attempt"] for row in reports), **counts)
+
+
+def _copier(
+    decode: Callable[[_Reading], Batches], columns: list[tuple[str, bool]] | None, dsn: str, table: str
+) -> Callable[[Batches], Batches]:
+    def copy(listed: Batches) -> Batches:
+        import pyarrow as pa
+
+        reading = _Reading(listed)
+        tally = adbc_copy.Tally(columns)
+        batches = decode(reading)
+        first = next(batches, None)
+        if first is not None:
+            with adbc_copy.bulk_connection(dsn) as connection:
+                adbc_copy.copy_batches(connection, table, first, batches, tally)
+        yield pa.RecordBatch.from_pylist([{"names": reading.names, "read": reading.count, **tally.report()}])
+
+    return copy
+
+
+def _to_wire(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """PostgreSQL has no integer of one byte."""
+    import pyarrow as pa
+
+    if not any(pa.types.is_int8(kind) for kind in batch.schema.types):
+        return batch
+    arrays = [array.cast(pa.int16()) if pa.types.is_int8(array.type) else array for array in batch.columns]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
