@@ -93,7 +93,9 @@ def start(told: Mapping[str, Any]) -> None:
         began = time.monotonic()
         spark = session(master="local[2]", log_file=Path(folder) / "spark.log", storage=storage)
         seconds = time.monotonic() - began
-        files = [unquote(urlsplit(name).path) for name in spark.sparkContext.getConf().get("spark.jars", "").split(",")]
+        jvm: Any = spark._jvm
+        jars = str(jvm.java.lang.System.getProperty("spark.jars"))
+        files = [unquote(urlsplit(name).path) for name in jars.split(",")]
         spark.stop()
     _say({"seconds": seconds, "jar_bytes": sum(Path(file).stat().st_size for file in files)})
 

@@ -200,6 +200,9 @@ def session(
     if starts_java:
         options = archive_options(require_java(), chosen)
         gateway = _start_java(spark_settings, log_file, fetches=bool(chosen.get(_PACKAGES)), options=options)
+        if _LOCAL.fullmatch(master or "") and not chosen.get(_PACKAGES):
+            # Java has the jars already. Here the context would serve copies of them to its only executor, itself
+            spark_settings.set("spark.jars", "")
     else:
         gateway = None
     try:

@@ -32,7 +32,8 @@ KILLED_AT = 1
 
 def killed(spark: SparkSession, told: dict[str, Any]) -> None:
     """A runner in a process of its own, killed where it is told to stand still; its JVM with it."""
-    jars = (spark.sparkContext.getConf().get("spark.jars") or "").replace("file://", "").split(",")
+    jvm: Any = spark._jvm
+    jars = str(jvm.java.lang.System.getProperty("spark.jars") or "").replace("file://", "").split(",")
     whole = Told(jars=[jar for jar in jars if jar], **told)  # type: ignore[typeddict-item]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "DELTARELAY_"))}
     process = subprocess.Popen(
