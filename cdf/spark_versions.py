@@ -37,7 +37,6 @@ __all__ = [
     "make_valid_utf8",
     "metadata_column",
     "parse_variant",
-    "partition_columns",
     "query_logger",
     "repartition_by_number",
     "takes_catalog_table",
@@ -222,7 +221,7 @@ def metadata_column(rows: DataFrame) -> Column:
 def repartition_by_number(rows: DataFrame, count: int, number: str) -> DataFrame:
     """Each row in the partition whose number, below ``count``, is in this column.
 
-    A window over these rows is by ``partition_columns`` first: otherwise Spark moves the rows to other partitions for it.
+    Do not use window functions over these rows: up to Spark 4.0, Spark would move them to other partitions.
     """
     from pyspark.sql import functions as F
 
@@ -232,11 +231,6 @@ def repartition_by_number(rows: DataFrame, count: int, number: str) -> DataFrame
     values, chosen = _values_by_hash(count), f"{number}{_CHOSEN_BY}"
     by_value = rows.withColumn(chosen, F.element_at(F.array(*map(F.lit, values)), F.col(number) + 1))
     return by_value.repartition(count, chosen)
-
-
-def partition_columns(rows: DataFrame, number: str) -> list[str]:
-    """The columns by which ``repartition_by_number`` has placed the rows."""
-    return [name for name in (number, f"{number}{_CHOSEN_BY}") if name in rows.columns]
 
 
 @cache

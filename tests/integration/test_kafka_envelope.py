@@ -365,12 +365,13 @@ def test_there_is_one_shuffle(table: SampleTable) -> None:
         assert (plan.count("Exchange"), plan.count("Sort ["), plan.count("StructsToJsonEvaluator")) == (1, 1, 2)
 
 
-def test_a_session_that_would_tear_lanes_apart_is_refused(table: SampleTable, spark: SparkSession) -> None:
-    with (
-        session_settings(spark, spark__sql__requireAllClusterKeysForDistribution="true"),
-        pytest.raises(ConfigError, match="requireAllClusterKeysForDistribution"),
-    ):
-        made(table, [insert(row(1, "a"))])
+def test_a_session_that_spreads_rows_over_all_columns_keeps_the_lanes(table: SampleTable, spark: SparkSession) -> None:
+    edits = [insert(row(id, "a")) for id in range(50)]
+    with session_settings(spark, spark__sql__requireAllClusterKeysForDistribution="true"):
+        frame = to_envelope(table.window(1, edits).read(), key=["id"], format=DEBEZIUM, lanes=3, **ORIGIN)
+        found = frame.withColumn("partition", F.spark_partition_id()).collect()
+    assert len(found) == 50
+    assert all(event.partition == event.lane for event in found)
 
 
 def test_an_id_stays_with_its_event(table: SampleTable) -> None:

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession, Window, types
+from pyspark.sql import SparkSession, types
 from pyspark.sql import functions as F
 
 from cdf import spark_versions as versions
@@ -78,14 +78,13 @@ def hide_repartition_by_id(spark: SparkSession, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["Spark's", "by hash"])
-def test_each_number_has_its_partition_and_keeps_it_in_a_window(
+def test_each_number_has_its_partition_and_keeps_it_when_sorted(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
     rows = spark.range(50).select("id", (F.col("id") % 7).cast("int").alias("lane"))
     if not own:
         hide_repartition_by_id(spark, monkeypatch)
     placed = versions.repartition_by_number(rows, 7, "lane")
-    over = Window.partitionBy(*versions.partition_columns(placed, "lane"), "id").orderBy("lane")
-    numbered = placed.withColumn("number", F.row_number().over(over))
-    assert numbered.where(F.spark_partition_id() != F.col("lane")).count() == 0
-    assert numbered.count() == 50
+    found = placed.sortWithinPartitions("id").select("id", "lane", F.spark_partition_id().alias("partition")).collect()
+    assert all(row.partition == row.lane for row in found)
+    assert [row.id for row in found] == sorted(range(50), key=lambda id: (id % 7, id))

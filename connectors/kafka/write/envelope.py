@@ -1,9 +1,9 @@
-"""The rows of a change feed as Kafka events, in Spark SQL: one shuffle and one sort, without Python code per row.
+"""The rows of a change feed as Kafka events: one shuffle and one sort in Spark, and one pass in Python.
 
-Each image of a row is converted to JSON before the shuffle. The shuffle brings all keys of a lane together. The sort by
+Spark converts each image of a row to JSON before the shuffle. The shuffle brings all keys of a lane together. The sort by
 version, key, removes before puts, and the row's text gives each lane the same order in every computation of the same rows,
 so that a writer can continue in the middle. The feed does not pair the images of an update: in this order, the preimage and
-the postimage of a key in one version are neighbours, and they are paired.
+the postimage of a key in one version are neighbours, and they are paired in Python (``event_assembler``).
 
     ====================================  ======================  ==========================
     rows of one key and version           ``debezium``            ``row``
@@ -29,12 +29,12 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from connectors.kafka.event_format import EventFormat, check_schema
-from connectors.kafka.write.event_builder import EventBuilder
+from connectors.kafka.write.event_builder import EventBuilder, EventRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["EventFormat", "check_schema", "snapshot_to_envelope", "to_envelope"]
+__all__ = ["EventFormat", "build_change_rows", "check_schema", "snapshot_to_envelope", "to_envelope"]
 
 
 def to_envelope(
@@ -63,10 +63,36 @@ def to_envelope(
     when a table without a real key contains a row twice.
 
     A null in the key, and a value that JSON cannot hold, make the job that computes the events fail; ``Window.failure`` and
-    ``connectors.kafka.types.find_rejection`` translate that failure.
+    ``connectors.kafka.types.find_rejection`` translate that failure. deltarelay must be installed on the executors.
     """
+    return build_change_rows(
+        changes,
+        key=key,
+        table=table,
+        table_id=table_id,
+        pipeline=pipeline,
+        format=format,
+        net=net,
+        lanes=lanes,
+        withheld=withheld,
+    ).build_events()
+
+
+def build_change_rows(
+    changes: DataFrame,
+    *,
+    key: Sequence[str],
+    table: str,
+    table_id: str,
+    pipeline: str,
+    format: EventFormat,
+    net: bool,
+    lanes: int,
+    withheld: Collection[int],
+) -> EventRows:
+    """Return what ``to_envelope`` builds events of."""
     builder = EventBuilder(changes, key, table, table_id, pipeline, format, lanes)
-    return builder.build_net_events() if net else builder.build_change_events(withheld)
+    return builder.build_net() if net else builder.build_changes(withheld)
 
 
 def snapshot_to_envelope(
@@ -82,4 +108,8 @@ def snapshot_to_envelope(
     lanes: int = 1,
 ) -> DataFrame:
     """Return every row of the table at ``version`` as an ``r`` event; columns and order are those of ``to_envelope``."""
-    return EventBuilder(rows, key, table, table_id, pipeline, format, lanes).build_snapshot_events(version, timestamp)
+    return (
+        EventBuilder(rows, key, table, table_id, pipeline, format, lanes)
+        .build_snapshot(version, timestamp)
+        .build_events()
+    )

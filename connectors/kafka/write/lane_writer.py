@@ -21,7 +21,7 @@ from connectors.kafka.state.position import (
     encode_lane_progress,
     get_lane_id,
 )
-from connectors.kafka.write.record_producer import Event, LaneWork, RecordProducer, check_topic
+from connectors.kafka.write.record_producer import EventFields, LaneWork, RecordProducer, check_topic
 
 __all__ = [
     "LANE_FENCED",
@@ -68,7 +68,7 @@ class OpenLane:
 
 
 def write_lane(
-    work: LaneWork, lane: int, events: Iterable[Event], *, open_lane: OpenLane | None = None
+    work: LaneWork, lane: int, events: Iterable[EventFields], *, open_lane: OpenLane | None = None
 ) -> LaneProgress:
     """Return once all of the lane's events of the window are durable, whichever attempt wrote them.
 
@@ -133,7 +133,7 @@ class _LaneWriter:
         self._began = 0.0
         self._in_transaction = 0
 
-    def write(self, events: Iterable[Event]) -> LaneProgress:
+    def write(self, events: Iterable[EventFields]) -> LaneProgress:
         durable, events = self._progress.events, iter(events)
         try:
             with wrap_client_errors():

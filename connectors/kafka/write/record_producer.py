@@ -5,27 +5,24 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 from connectors.kafka.client import Cluster, Headers, TransactionalProducer
 from connectors.kafka.errors import KafkaFault
 from connectors.kafka.state.position import State
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = [
     "AGAIN",
     "PARTITIONS_CHANGED",
     "TOO_LARGE",
     "Event",
+    "EventFields",
     "LaneWork",
     "RecordProducer",
     "check_topic",
-    "iterate_events",
 ]
 
 OVERHEAD_BYTES = 200
@@ -41,7 +38,7 @@ AGAIN = "again"
 
 
 class Event(NamedTuple):
-    """The columns of ``to_envelope`` that form a record. ``at``: microseconds since 1970."""
+    """What forms a record. ``at``: microseconds since 1970."""
 
     key: bytes
     value: bytes | None
@@ -53,6 +50,10 @@ class Event(NamedTuple):
     event_id: str
     again: int = 0
     """Number of changes that are impossible for a key that identifies a row; see ``to_envelope``."""
+
+
+EventFields = tuple[bytes, bytes | None, bool, str, int, int | None, str, int]
+"""The fields of an ``Event``. Between the steps events are plain tuples, because naming the fields takes time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,6 @@ class LaneWork:
     dead_letter_topic: str | None
     state: State
     offset: int
-
-
-def iterate_events(batches: Iterable[pa.RecordBatch]) -> Iterator[Event]:
-    for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in Event._fields)
-        # Plain tuples: naming their fields would cost more than reading them
-        yield from cast("Iterator[Event]", zip(*columns, strict=True))
 
 
 def check_topic(work: LaneWork, producer: TransactionalProducer, partitions: int | None) -> None:
@@ -109,7 +103,7 @@ class RecordProducer:
         ]
         self._shared_headers: dict[tuple[int, str], tuple[list[tuple[str, str | bytes | None]], int]] = {}
 
-    def produce(self, events: Iterable[Event], *, max_events: int | None = None, max_bytes: int = 2**63) -> int:
+    def produce(self, events: Iterable[EventFields], *, max_events: int | None = None, max_bytes: int = 2**63) -> int:
         """Produce these events, or the first ``max_events`` of them, or those up to the first that exceeds ``max_bytes``;
         return their number.
 

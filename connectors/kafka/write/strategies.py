@@ -18,6 +18,7 @@ from connectors.kafka.errors import KafkaFault, build_fenced_error, find_task_fa
 from connectors.kafka.state.lease import Lease
 from connectors.kafka.state.position import LaneProgress, PendingWindow, State
 from connectors.kafka.types import find_rejection
+from connectors.kafka.write.event_assembler import EventAssembler
 from connectors.kafka.write.lane_producers import LaneProducers
 from connectors.kafka.write.lane_writer import LANE_FENCED, RUNNER_FENCED, write_lane
 from connectors.kafka.write.record_producer import (
@@ -26,7 +27,6 @@ from connectors.kafka.write.record_producer import (
     LaneWork,
     RecordProducer,
     check_topic,
-    iterate_events,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from connectors.kafka.client import TransactionalProducer
 
-__all__ = ["EventBatch", "measure_records", "read_events", "write_at_once", "write_by_driver", "write_by_tasks"]
+__all__ = ["EventBatch", "read_images", "write_at_once", "write_by_driver", "write_by_tasks"]
 
 SEVERAL_LANES = "SEVERAL_LANES_IN_ONE_TASK"
 HEADERS_BYTES = 400
@@ -45,51 +45,51 @@ _WRITTEN = "rejected long, changes string"
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """A window or a snapshot as its events."""
+    """A window or a snapshot as the images of its rows, and what builds events of them."""
 
     pending: PendingWindow
     rows: Window | Snapshot
-    events: DataFrame
+    images: DataFrame
+    assembler: EventAssembler
     few: pa.Table | None = None
-    """The events of a small window, for the driver."""
+    """The images of a small window, for the driver."""
+
+    def measure_records(self) -> int:
+        """About how many bytes the records of the few images have, before compression."""
+        few = self.few
+        return 0 if few is None else int(few.nbytes) + (HEADERS_BYTES + self.assembler.constant_bytes) * few.num_rows
 
     def confirm(self) -> None:
         if isinstance(self.rows, Window):
             self.rows.confirm()
 
 
-def read_events(batch: EventBatch, *, is_small: bool) -> EventBatch:
-    """Find faults of the source before the window is recorded as pending; events that are few are read.
+def read_images(batch: EventBatch, *, is_small: bool) -> EventBatch:
+    """Find faults of the source before the window is recorded as pending; images that are few are read.
 
-    A window's events are complete afterwards, or cannot be read any more.
+    A window's images are complete afterwards, or cannot be read any more.
     """
-    rows, events = batch.rows, batch.events
+    rows, images = batch.rows, batch.images
     try:
-        few = collect_few(limited(events)) if is_small else None
-        if few is None and not is_connect(events.sparkSession):
-            _plan(events)
+        few = collect_few(limited(images)) if is_small else None
+        if few is None and not is_connect(images.sparkSession):
+            _plan(images)
         elif few is None and isinstance(rows, Window):
             # A query over Spark Connect is planned when it runs, and a task's events are durable before their end is
             # known. So they are stored on the executors first; without lineage, a lost part is not read again
-            events = events.localCheckpoint()
+            images = images.localCheckpoint()
         elif few is None:
             rows.read().isEmpty()
     except Exception as error:
         raise _to_read_error(error, batch) from error
-    batch = replace(batch, events=events, few=few)
+    batch = replace(batch, images=images, few=few)
     batch.confirm()
     return batch
 
 
-def _plan(events: DataFrame) -> None:
+def _plan(rows: DataFrame) -> None:
     """Make Spark plan the query, which lists the source's files."""
-    events._jdf.queryExecution().executedPlan()
-
-
-def measure_records(events: pa.Table) -> int:
-    """About how many bytes the records of these events have, before compression."""
-    size: int = events.nbytes + HEADERS_BYTES * events.num_rows
-    return size
+    rows._jdf.queryExecution().executedPlan()
 
 
 def write_at_once(
@@ -99,29 +99,30 @@ def write_at_once(
 
     Nothing has to be recorded before it: if it fails, nothing of the window is in the topic.
     """
-    written: list[RecordProducer] = []
+    written: list[tuple[RecordProducer, int]] = []
 
     def write_events(producer: TransactionalProducer) -> None:
         check_topic(work, producer, after.partitions)
         records = RecordProducer(work, producer)
         with wrap_client_errors():
-            records.produce(iterate_events(table.to_batches()))
-        written.append(records)
+            number = records.produce(batch.assembler.assemble(table.to_batches()))
+        written.append((records, number))
 
     try:
         lease.write_window(after, write_events)
     except KafkaFault as fault:
         failure = _to_write_error(fault, batch, work)
     else:
-        (records,) = written
+        ((records, number),) = written
         first, last = batch.pending.first, batch.pending.last
-        return [LaneProgress(first, last, table.num_rows, True, records.rejected, dict(records.changes))]
+        return [LaneProgress(first, last, number, True, records.rejected, dict(records.changes))]
     raise failure
 
 
 def write_by_tasks(batch: EventBatch, work: LaneWork, producers: LaneProducers) -> Sequence[LaneProgress]:
     """Write each lane in a task. The driver's producers are closed, because those of the tasks fence them."""
     producers.close()
+    assembler = batch.assembler
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -130,13 +131,13 @@ def write_by_tasks(batch: EventBatch, work: LaneWork, producers: LaneProducers) 
         if first is None or first.num_rows == 0:
             return
         lane = first.column("lane")[0].as_py()
-        written = write_lane(work, lane, iterate_events(_check_lane(chain([first], batches), lane)))
+        written = write_lane(work, lane, assembler.assemble(_check_lane(chain([first], batches), lane)))
         yield pa.RecordBatch.from_pydict(
             {"rejected": [written.rejected], "changes": [json.dumps(dict(written.changes))]}
         )
 
     try:
-        planned = batch.events.mapInArrow(write, _WRITTEN)
+        planned = batch.images.mapInArrow(write, _WRITTEN)
         if not is_connect(planned.sparkSession):
             # Spark plans a derived DataFrame separately, and lists the Delta log again
             _plan(planned)
@@ -173,7 +174,7 @@ def write_by_driver(
     def write(lane: int) -> LaneProgress:
         part = table.filter(pc.equal(table.column("lane"), lane))
         try:
-            return write_lane(work, lane, iterate_events(part.to_batches()), open_lane=producers.get(lane))
+            return write_lane(work, lane, batch.assembler.assemble(part.to_batches()), open_lane=producers.get(lane))
         except BaseException:
             producers.discard(lane)
             raise

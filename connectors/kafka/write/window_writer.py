@@ -21,22 +21,19 @@ from connectors.kafka.state.lease import Lease
 from connectors.kafka.state.position import LaneProgress, PendingWindow, State
 from connectors.kafka.target import KafkaTarget
 from connectors.kafka.topics import Topic
-from connectors.kafka.write.envelope import snapshot_to_envelope, to_envelope
-from connectors.kafka.write.event_builder import TOMBSTONE
+from connectors.kafka.write.envelope import build_change_rows
+from connectors.kafka.write.event_builder import EventBuilder, EventRows
 from connectors.kafka.write.lane_producers import LaneProducers
 from connectors.kafka.write.record_producer import AGAIN, LaneWork
 from connectors.kafka.write.strategies import (
     EventBatch,
-    measure_records,
-    read_events,
+    read_images,
     write_at_once,
     write_by_driver,
     write_by_tasks,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from cdf.changes.window import Snapshot, Window
 
 __all__ = ["DuplicateKeyWarning", "WindowWriter"]
@@ -103,20 +100,17 @@ class WindowWriter:
         self._check_pending(state, pending)
         if self._target.is_net and (violation := snapshot.key_violation()) is not None:
             raise violation
-        events = self._select_fields(
-            snapshot_to_envelope(
-                snapshot.read(),
-                key=snapshot.key,
-                table=snapshot.table,
-                table_id=snapshot.table_id,
-                pipeline=self._pipeline,
-                version=snapshot.version,
-                timestamp=snapshot.timestamp,
-                format=self._target.format,
-                lanes=self._target.lanes,
-            )
+        builder = EventBuilder(
+            snapshot.read(),
+            snapshot.key,
+            snapshot.table,
+            snapshot.table_id,
+            self._pipeline,
+            self._target.format,
+            self._target.lanes,
         )
-        return self._write(read_events(EventBatch(pending, snapshot, events), is_small=False), state)
+        rows = builder.build_snapshot(snapshot.version, snapshot.timestamp)
+        return self._write(read_images(EventBatch(pending, snapshot, *rows), is_small=False), state)
 
     def apply(self, window: Window) -> Applied:
         state = self._read_state()
@@ -145,11 +139,11 @@ class WindowWriter:
             with translate_faults("moving the position"):
                 self._lease.write_position(self._build_state_after(state, window.last, window))
             return Applied(position=window.last)
-        events = self._build_events(window, state)
+        rows = self._build_rows(window, state)
         seconds: dict[str, float] = {}
         with timed(seconds, "read"):
             is_small = window.change_bytes <= self._small_window_bytes
-            batch = read_events(EventBatch(pending, window, events), is_small=is_small)
+            batch = read_images(EventBatch(pending, window, *rows), is_small=is_small)
         return self._write(batch, state, seconds)
 
     def _read_state(self) -> State:
@@ -166,43 +160,23 @@ class WindowWriter:
                 position=state.version,
             )
 
-    def _build_events(self, window: Window, state: State) -> DataFrame:
+    def _build_rows(self, window: Window, state: State) -> EventRows:
         # A key that was inserted and deleted within the window needs a tombstone if the topic may have a record of it
         transients = window.filtered or any(
             move.from_version is not None and move.to_version < move.from_version and window.first <= move.from_version
             for move in state.moves
         )
         withheld: Collection[int] = erasing_versions(window.commits)
-        return self._select_fields(
-            to_envelope(
-                window.net(transients=transients) if self._target.is_net else window.read(),
-                key=window.key,
-                table=window.table,
-                table_id=window.table_id,
-                pipeline=self._pipeline,
-                format=self._target.format,
-                net=self._target.is_net,
-                lanes=self._target.lanes,
-                withheld=withheld,
-            )
-        )
-
-    def _select_fields(self, events: DataFrame) -> DataFrame:
-        """Select the fields of ``Event``, and the lane."""
-        from pyspark.sql import functions as F
-
-        # Without Debezium's envelope, the tombstone is the only event of a delete
-        follows_delete = F.lit(self._target.format.envelope == "debezium")
-        return events.select(
-            "lane",
-            "key",
-            "value",
-            (follows_delete & (F.col("op") == TOMBSTONE)).alias("tombstone"),
-            "change_type",
-            "version",
-            F.unix_micros("timestamp").alias("at"),
-            "event_id",
-            "again",
+        return build_change_rows(
+            window.net(transients=transients) if self._target.is_net else window.read(),
+            key=window.key,
+            table=window.table,
+            table_id=window.table_id,
+            pipeline=self._pipeline,
+            format=self._target.format,
+            net=self._target.is_net,
+            lanes=self._target.lanes,
+            withheld=withheld,
         )
 
     def _build_state_after(self, state: State, version: int, rows: Window | Snapshot) -> State:
@@ -224,7 +198,7 @@ class WindowWriter:
         # An aborted transaction leaves records in the topic: without a position nothing would show whose they are
         is_new = state.version is None
         # Lanes of a pending window may have been written already
-        if state.pending is None and not is_new and few is not None and measure_records(few) <= TRANSACTION_BYTES:
+        if state.pending is None and not is_new and few is not None and batch.measure_records() <= TRANSACTION_BYTES:
             with timed(seconds, "write"):
                 written = write_at_once(batch, few, self._build_work(batch), self._lease, after)
         else:
