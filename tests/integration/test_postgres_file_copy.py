@@ -260,17 +260,18 @@ def test_of_a_removed_row_only_the_key_is_staged(
     assert found == [[(1, 3, None), (2, 2, "c")]]
 
 
-@pytest.mark.parametrize("way", ["a window", "a window after a column was renamed"])
 def test_a_window_with_renamed_columns_is_read_by_spark(
-    spark: SparkSession, pg: Pg, delta_path: str, ways: list[str], way: str
+    spark: SparkSession, pg: Pg, delta_path: str, ways: list[str]
 ) -> None:
-    table = Table(spark, delta_path, "id long, a string, b string", **{"columnMapping.mode": "name"})
+    table = Table(spark, delta_path, "id long, a string, b string")
     table.sql("insert into {t} values (1, 'a', 'b')")
-    if "renamed" in way:  # the files keep the former names, which are those of the other column now
-        table.sql(*(f"alter table {{t}} rename column {old} to {new}" for old, new in ("ac", "ba", "cb")))
+    table.set(**{"columnMapping.mode": "name", "minReaderVersion": "2", "minWriterVersion": "5"})
+    # In the files the columns keep their names, and each has the other one's now
+    table.sql(*(f"alter table {{t}} rename column {old} to {new}" for old, new in ("ac", "ba", "cb")))
     made = Pipeline(ChangeFeed(spark, table.path), sink_of(pg, small_window_bytes=0), key="id", name="p")
     made.run()
     table.sql("insert into {t} values (2, 'x', 'y')", "update {t} set a = 'z' where id = 1")
     made.run()
-    assert "files" not in ways
+    assert ways == ["rows", "rows"]
+    assert pg.query("select id, a, b from target order by id") == [(1, "z", "a"), (2, "y", "x")]
     assert made.verify().equal
