@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from cdf.changes.columns import quote_name
-from cdf.changes.commits import Commit, Metadata
+from cdf.changes.commits import Commit, Metadata, Protocol
 from cdf.errors import FeatureNotSupported, SourceError, TableNotFound, VersionsExpired
 from cdf.session import has_delta_classes
 from cdf.source.commit import missing_commits, parse_commit, parse_metadata, version_gone
@@ -118,6 +118,10 @@ class TableLog:
         if (cache := self._cache) is not None:  # a file that did not exist a moment ago may exist now
             cache.times = {version: time for version, time in cache.times.items() if time is not None}
         return known
+
+    def protocol(self) -> Protocol:
+        """What the latest version demands of readers and writers."""
+        return self._update().protocol
 
     def _find_known(self) -> LatestVersion | None:
         """The result of the last update, unless the table was created again or its log was cleaned up since."""

@@ -102,6 +102,24 @@ def tables(shop: dict[str, Table]) -> list[PersonalTable]:
     ]
 
 
+def test_rows_that_were_counted_are_caught_without_reading_again(spark: SparkSession, shop: dict[str, Table]) -> None:
+    resolution = Resolution.of(
+        spark, tables(shop), SUBJECTS, [request("r1", email=CANARY), request("r2", customer_id="8")]
+    )
+    places = [table.path for table in shop.values()]
+    before = {place: rows(resolution.caught(place)) for place in places}
+    assert sum(map(len, before.values())) == 13
+    resolution.counts()
+    counted = {place: resolution.caught(place) for place in places}
+    assert all("InMemoryTableScan" in plan_of(frame) for frame in counted.values())
+    assert {place: rows(frame) for place, frame in counted.items()} == before
+    assert {place: frame.columns for place, frame in counted.items()} == {
+        place: resolution.caught(place).columns for place in places
+    }
+    resolution.release()
+    assert not any("InMemoryTableScan" in plan_of(resolution.caught(place)) for place in places)
+
+
 def test_an_address_is_found_however_rows_write_it(spark: SparkSession, shop: dict[str, Table]) -> None:
     """All of these are learned as they are written: a scan looks for each, and the registry of keys may know it."""
     written = ["jo\u0308rg@example.org", "\uff2a\u00f6rg@example.org", "j\u00f6rg \u200b@ EXAMPLE.org"]

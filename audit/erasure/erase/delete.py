@@ -76,7 +76,9 @@ def erase_table(
     keys = caught.toDF("request", *map(_key, range(len(names)))).drop("request").distinct().persist()
     try:
         one = table.people[person]
-        if not _rows_to_erase(feed, one, names, keys).isEmpty():
+        # The rows that were resolved are still there if nothing was committed since, and whole rows are deleted
+        is_certain = one.on_erase == "delete" and feed.log.latest() == since
+        if not (keys if is_certain else _rows_to_erase(feed, one, names, keys)).isEmpty():
 
             def metadata() -> str:
                 return erasing_metadata(run, requests, person, make_proof(marker, run, table.table, person))

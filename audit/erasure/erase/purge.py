@@ -1,6 +1,7 @@
 """Removes erased data from storage, in the only order that removes all of it::
 
-    REORG … PURGE      rewrites files with rows that a deletion vector hides, or with dropped columns
+    REORG … PURGE      rewrites files with rows that a deletion vector hides, or with dropped columns; left out where the
+                       table's protocol allows neither
     checkpoint         of a later commit: Delta cleans its log up to a checkpoint that is old enough, and a table without
                        writes makes none
     VACUUM             former files, change files, files of no commit; full, when their retention is over
@@ -22,6 +23,7 @@ from audit.erasure.errors import SinkBehind
 from audit.erasure.retention import purge_schedule
 from audit.erasure.sink_contract import PurgeResult
 from cdf.changes.columns import quote_name
+from cdf.changes.commits import Protocol
 from cdf.errors import CdfError
 from cdf.source.table import ChangeFeed
 
@@ -33,6 +35,8 @@ __all__ = ["purge_table"]
 _PURGE = "deltarelay_purge"
 _CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_HIDING = {"deletionVectors", "columnMapping"}
+"""Table features with which current files hold values that no row shows: deleted rows, and dropped columns."""
 _MARK = "deltarelay.purged"
 """Setting this property makes the later commit in a table without writes."""
 
@@ -115,12 +119,18 @@ def _rewrite_files(spark: SparkSession, feed: ChangeFeed, versions: Sequence[int
         ours = [one.version for one in commits if mark in (one.user_metadata or "")]
         return max([*versions, *ours])
 
-    if (last := last_rewrite()) > max(versions) and not once_more:
+    # What a writer has left against the protocol is found by the scan, and then the rewrite is not left out
+    if not once_more and ((last := last_rewrite()) > max(versions) or not _may_hide_values(feed.log.protocol())):
         return last
     session = spark.newSession()
     session.conf.set(_METADATA, json.dumps({"purpose": mark}))
     session.sql(f"reorg table {_sql(feed.location)} apply (purge)").collect()
     return last_rewrite()
+
+
+def _may_hide_values(protocol: Protocol) -> bool:
+    """Reader version 2 has column mapping without naming it."""
+    return protocol.min_reader == 2 or not _HIDING.isdisjoint(protocol.reader_features)
 
 
 def _vacuum(spark: SparkSession, feed: ChangeFeed, immediately: bool) -> dict[str, int]:

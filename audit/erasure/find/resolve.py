@@ -54,6 +54,8 @@ class Resolution:
         self._tables, self._known = tables, known
         self._matcher = RowMatcher(tables, known.values)
         self._counts: dict[tuple[str, str], Matched] | None = None
+        self._matched: dict[str, DataFrame] = {}
+        """Rows matched for ``counts``, by table, of tables whose rows name one person: ``caught`` does not read again."""
 
     @classmethod
     def of(
@@ -100,6 +102,8 @@ class Resolution:
         matching row and request. ``person``: the place among the ``people`` of the table."""
         from pyspark.sql import functions as F
 
+        if table in self._matched:
+            return self._matched[table].drop(FILE).withColumnRenamed(REQUESTS, "request")
         one = self._tables.tables[table].people[person]
         rows = self._matcher.match_table(one)
         columns = [quoted(name) for name in self._tables.match_columns(one, rows.columns)]
@@ -131,11 +135,20 @@ class Resolution:
             for table, one in self._tables.tables.items():
                 rows = self._tables.read(table)
                 rows = rows.withColumn(FILE, metadata_column(rows)["file_path"])
+                columns = [] if one.others else self._tables.match_columns(one, rows.columns)
                 matched = self._matcher.match(one.people, rows)
-                by_request = matched.select(F.explode(REQUESTS).alias("request"), FILE).groupBy("request")
-                for row in by_request.agg(F.count("*"), F.countDistinct(FILE)).collect():
+                matched = matched.select(F.explode(REQUESTS).alias(REQUESTS), *map(quoted, columns), FILE)
+                if not one.others:
+                    self._matched[table] = matched = matched.persist()
+                by_request = matched.groupBy(REQUESTS).agg(F.count("*"), F.countDistinct(FILE))
+                for row in by_request.collect():
                     self._counts[table, row[0]] = Matched(row[1], row[2])
         return self._counts
+
+    def release(self) -> None:
+        """Free the memory of the matched rows: they are matched again where they are still needed."""
+        while self._matched:
+            self._matched.popitem()[1].unpersist()
 
     def learned(self) -> list[tuple[str, str, str]]:
         """Return (request, identifier, value) of everything that is known besides the requests, and by names of links what

@@ -114,6 +114,15 @@ class RunContext:
             retained=rows_from_copies(self.copies),
         )
 
+    def keep(self, resolution: Resolution) -> None:
+        """Let the other steps use what the resolve step has found, which is recorded: a continued run finds the same."""
+        self._resolution = resolution
+
+    def release(self) -> None:
+        """Free the memory of the rows that were found."""
+        if self._resolution is not None:
+            self._resolution.release()
+
     @property
     def resolution(self) -> Resolution:
         """The rows as the resolve step has found them."""

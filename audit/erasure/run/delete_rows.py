@@ -36,6 +36,7 @@ class DeleteRows:
                 facts = self._erase(one)
                 context.steps.record(one.table, StepName.DELETE, facts)
             rows[one.table] = int(facts["rows"])
+        context.release()
         self._put_marks_in_force()
         context.reach("deleted")
         return rows

@@ -45,6 +45,7 @@ class ResolveRows:
             rows.setdefault(table, {})[request] = found.rows
         facts = {"versions": dict(resolution.versions), "rows": rows, "people": self._people()}
         context.steps.record(WHOLE_RUN, StepName.RESOLVE, facts)
+        context.keep(resolution)
 
     def _check_unchanged(self) -> None:
         facts = self._context.steps.read(WHOLE_RUN, StepName.RESOLVE)
