@@ -15,7 +15,6 @@ are held against it, each into a new database and in an order left to chance:
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from pathlib import Path
 from benchmarks import postgres_peers as peers
 from benchmarks.answer import Answer
 from benchmarks.lab import PGJDBC, Lab, median
-from benchmarks.postgres_state import TABLE, State, connected, digest, fresh, make_source
+from benchmarks.postgres_state import TABLE, State, connected, digest, fresh, make_source, run_psql
 
 __all__ = ["measure"]
 
@@ -46,7 +45,7 @@ def measure(lab: Lab) -> Iterator[Answer]:
         lab.check(pipeline)
         with connected(lab, database) as connection:
             state.digests.append(digest(connection))
-        _psql(lab, database, f"\\copy {TABLE} to '{file}' (format binary)")
+        run_psql(lab, database, f"\\copy {TABLE} to '{file}' (format binary)")
     variants = ["ours", "psql", *(["jdbc"] if lab.has_package(PGJDBC) else [])]
     seconds: dict[str, list[float]] = {one: [] for one in variants}
     steps: dict[str, list[float]] = {}
@@ -96,7 +95,7 @@ def _run(lab: Lab, state: State, variant: str, database: str, file: Path) -> tup
     if variant == "ours":
         state.pipeline(database).run(progress=lambda step: parts.update(step.applied.seconds))
     elif variant == "psql":
-        _psql(
+        run_psql(
             lab,
             database,
             f"create table {TABLE} ({_TYPES})",
@@ -106,10 +105,3 @@ def _run(lab: Lab, state: State, variant: str, database: str, file: Path) -> tup
     else:
         peers.copy_by_jdbc(lab, state.path, database)
     return time.monotonic() - began, parts
-
-
-def _psql(lab: Lab, database: str, *commands: str) -> None:
-    told = [word for one in commands for word in ("-c", one)]
-    subprocess.run(
-        [lab.postgres.psql, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", lab.address(database), *told], check=True
-    )

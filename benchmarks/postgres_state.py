@@ -10,8 +10,9 @@ sum of PostgreSQL's own 64-bit hashes of them. Every timed run, ours and everybo
 
 from __future__ import annotations
 
+import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,20 @@ from connectors.postgres import PostgresSink
 if TYPE_CHECKING:
     from decimal import Decimal
 
-__all__ = ["COLUMNS", "TABLE", "Changes", "State", "apply_bare", "columns", "fresh", "make_source", "settle", "windows"]
+__all__ = [
+    "COLUMNS",
+    "TABLE",
+    "Changes",
+    "Shape",
+    "State",
+    "apply_bare",
+    "columns",
+    "fresh",
+    "make_source",
+    "run_psql",
+    "settle",
+    "windows",
+]
 
 TABLE = "public.customers"
 COLUMNS = ("id", "region", "name", "city", "amount", "score", "active", "seen", "born", "note")
@@ -42,6 +56,19 @@ def columns(generation: str) -> str:
         {h} / 7e17 as score, {h} % 3 = 0 as active, timestamp_micros(1700000000000000 + pmod({h}, 100000000000000)) as seen,
         date_add(date'1970-01-01', cast(pmod({h}, 20000) as int)) as born,
         concat(sha2(cast({h} as string), 256), '.') as note"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of a table. One of its columns is ``id``, by which the source's rows are chosen and changed."""
+
+    names: tuple[str, ...]
+    select: Callable[[str], str]
+    """The columns for a column ``id``; another generation has other values, except in the key."""
+    key: tuple[str, ...] = ("id",)
+
+
+MIXED = Shape(COLUMNS, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +90,12 @@ class Changes:
         return Changes(updates, inserts, total - updates - inserts)
 
 
-def make_source(lab: Lab, name: str, rows: int, commits: Sequence[Changes]) -> str:
+def make_source(lab: Lab, name: str, rows: int, commits: Sequence[Changes], shape: Shape = MIXED) -> str:
     """A Delta table: ``rows`` at version 0, then one MERGE after the other. → its path"""
     path = str(lab.folder / name)
     lab.spark.sql(
         f"create table delta.`{path}` using delta tblproperties (delta.enableChangeDataFeed=true) as"
-        f" select {columns('0')} from (select id * 16 as id from range(0, {rows}, 1, 4))"
+        f" select {shape.select('0')} from (select id * 16 as id from range(0, {rows}, 1, 4))"
     )
     for number, changes in enumerate(commits, 1):
         chosen = f"select id, row_number() over (order by xxhash64(id, {number})) as place from delta.`{path}`"
@@ -80,7 +107,7 @@ def make_source(lab: Lab, name: str, rows: int, commits: Sequence[Changes]) -> s
             f" order by xxhash64(id, {-number}) limit {changes.inserts}"
         )
         lab.spark.sql(
-            f"merge into delta.`{path}` t using (select {columns(str(number))}, gone from ({old} union all ({new}))) s"
+            f"merge into delta.`{path}` t using (select {shape.select(str(number))}, gone from ({old} union all ({new}))) s"
             " on t.id = s.id when matched and s.gone then delete when matched then update set *"
             " when not matched then insert *"
         )
@@ -113,7 +140,7 @@ def settle(connection: Connection) -> None:
     if connection.execute("select to_regclass(%s)", [TABLE]).fetchone() != (None,):
         connection.execute("set enable_seqscan = off")
         connection.execute("set enable_bitmapscan = off")
-        connection.execute(f"select count(note) from (select note from {TABLE} where id >= 0 order by id) as all_rows")
+        connection.execute(f"select count(t) from (select t from {TABLE} t where id >= 0 order by id) as all_rows")
         connection.execute("reset all")
 
 
@@ -123,6 +150,13 @@ def _server(lab: Lab) -> Connection:
 
 def connected(lab: Lab, database: str) -> Connection:
     return psycopg.connect(lab.address(database), autocommit=True)
+
+
+def run_psql(lab: Lab, database: str, *commands: str) -> None:
+    told = [word for one in commands for word in ("-c", one)]
+    subprocess.run(
+        [lab.postgres.psql, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", lab.address(database), *told], check=True
+    )
 
 
 def digest(connection: Connection, table: str = TABLE) -> Digest:
@@ -145,6 +179,7 @@ class State:
     path: str
     database: str
     commits: Sequence[Changes]
+    shape: Shape = MIXED
     digests: list[Digest] = field(default_factory=list)
     first_seconds: float | None = None
     """How long the very first window took."""
@@ -154,7 +189,7 @@ class State:
         return Pipeline(
             feed,
             self.sink(database),
-            key=["id"],
+            key=list(self.shape.key),
             start=0,
             name=self.database,
             limits=Limits(**limits) if limits else None,
@@ -169,13 +204,13 @@ class State:
                 raise AssertionError(f"{self.database}: the target differs from the source at version {version}")
 
 
-def windows(lab: Lab, name: str, rows: int, commits: Sequence[Changes]) -> State:
+def windows(lab: Lab, name: str, rows: int, commits: Sequence[Changes], shape: Shape = MIXED) -> State:
     """The state for a table of so many rows and these commits; made by the first who asks."""
-    return lab.once(name, lambda: _windows(lab, name, rows, commits))
+    return lab.once(name, lambda: _windows(lab, name, rows, commits, shape))
 
 
-def _windows(lab: Lab, name: str, rows: int, commits: Sequence[Changes]) -> State:
-    state = State(lab, make_source(lab, name, rows, commits), name, commits)
+def _windows(lab: Lab, name: str, rows: int, commits: Sequence[Changes], shape: Shape) -> State:
+    state = State(lab, make_source(lab, name, rows, commits, shape), name, commits, shape)
     with _server(lab) as server:
         server.execute(f"create database {name}")
     state.pipeline(name).run(until=0)
@@ -189,16 +224,16 @@ def _windows(lab: Lab, name: str, rows: int, commits: Sequence[Changes]) -> Stat
             pipeline.run(until=version, progress=done.append)
             lab.check(pipeline)
             state.digests.append(digest(ahead))
-            _keep_changes(ahead, base, version, changes)
+            _keep_changes(ahead, base, version, changes, shape)
         state.first_seconds = sum(done[0].applied.seconds.values()) if done else None
     return state
 
 
-def _keep_changes(ahead: Connection, base: Connection, version: int, changes: Changes) -> None:
+def _keep_changes(ahead: Connection, base: Connection, version: int, changes: Changes, shape: Shape) -> None:
     """``changes_<version>`` in the base: what differs between two verified states, in no order, as staged rows are."""
     base.execute(f"create unlogged table changes_{version} (gone boolean, like {TABLE})")
     select = (
-        f"select gone, {', '.join(COLUMNS)} from (select false as gone, n.* from {TABLE} n left join before o using (id)"
+        f"select gone, {', '.join(shape.names)} from (select false as gone, n.* from {TABLE} n left join before o using (id)"
         " where o.id is null or o is distinct from n"
         " union all select true, o.* from before o where not exists"
         f" (select from {TABLE} n where n.id = o.id)) as changed order by random()"
@@ -213,20 +248,21 @@ def _keep_changes(ahead: Connection, base: Connection, version: int, changes: Ch
     assert found == (changes.total, changes.deletes), (found, changes)
 
 
-def apply_bare(connection: Connection, versions: Sequence[int]) -> float:
+def apply_bare(connection: Connection, versions: Sequence[int], shape: Shape = MIXED) -> float:
     """DELETE and key-sorted upsert of rows that are staged already, a transaction for each version. → seconds
 
     Nothing else: no position, no recount, no count of conflicts.
     """
-    others = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])
+    others = ", ".join(f"{name} = excluded.{name}" for name in shape.names if name not in shape.key)
+    key, same = ", ".join(shape.key), " and ".join(f"t.{name} = s.{name}" for name in shape.key)
     seconds = 0.0
     for version in versions:
         began = time.monotonic()
         with connection.transaction():
-            connection.execute(f"delete from {TABLE} t using changes_{version} s where t.id = s.id and s.gone")
+            connection.execute(f"delete from {TABLE} t using changes_{version} s where {same} and s.gone")
             connection.execute(
-                f"insert into {TABLE} select {', '.join(COLUMNS)} from changes_{version} where not gone order by id"
-                f" on conflict (id) do update set {others}"
+                f"insert into {TABLE} select {', '.join(shape.names)} from changes_{version} where not gone order by {key}"
+                f" on conflict ({key}) do update set {others}"
             )
         seconds += time.monotonic() - began
     return seconds

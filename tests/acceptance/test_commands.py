@@ -29,7 +29,7 @@ PLAN = {
     "ok", "pipeline", "table", "position", "last_version", "load_version", "load_rows", "windows", "ddl", "problems",
     "warnings",
 }  # fmt: skip
-WINDOW = {"first", "last", "commits", "change_bytes", "changes", "net", "conflicts", "columns", "way"}
+WINDOW = {"first", "last", "commits", "change_bytes", "changes", "net", "conflicts", "columns", "way", "stopped"}
 RUN = {
     "ok", "pipeline", "table", "position", "latest_version", "loaded_rows", "windows", "inserts", "updates", "deletes",
     "conflicts", "rejected", "copies", "ddl", "seconds",

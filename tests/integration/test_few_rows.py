@@ -102,9 +102,9 @@ def test_no_type_takes_more_in_arrow_than_is_counted(spark: SparkSession) -> Non
         f"transform(sequence(1, 1000 + cast(id as int)), x -> {one}) as `{name}`" for name, one in elements.items()
     ]
     rows = spark.range(20, numPartitions=1).selectExpr(*lists)
-    counted = rows.selectExpr(*(f"sum({cdf.changes.few_rows._size(field)})" for field in rows.schema.fields)).collect()[
-        0
-    ]
+    few = cdf.changes.few_rows
+    sizes = [f"sum({few._width(field.dataType)}L + {few._text_size(field) or 0})" for field in rows.schema.fields]
+    counted = rows.selectExpr(*sizes).collect()[0]
     taken = [rows.select(f"`{name}`").toArrow().nbytes for name in rows.columns]
     # Beside the rows there are the bits that say which of them are null, and one offset more than elements
     wrong = [name for name, size, most in zip(elements, taken, counted, strict=True) if size > most * 1.05 + 1024]
