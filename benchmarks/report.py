@@ -24,7 +24,7 @@ PAGE, CHART, README = "docs/reference/speed.md", "docs/reference/speed.svg", "RE
 BEGIN, END = "<!-- speed: written by benchmarks.report -->\n", "<!-- /speed -->\n"
 
 GROUPS = (
-    ("PostgreSQL", ("postgres", "freshness", "small_windows", "large_windows")),
+    ("PostgreSQL", ("postgres", "freshness", "shapes", "small_windows", "large_windows")),
     ("Kafka", ("kafka",)),
     ("Audit trail", ("audit",)),
     ("Erasure and keys", ("erase", "key_registry")),
