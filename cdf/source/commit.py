@@ -75,10 +75,15 @@ _MOST_PLAIN_FILES = 100
 
 def _find_plain_files(files: Sequence[Mapping[str, Any]]) -> tuple[str, ...] | None:
     paths = [unquote(file.get("path") or ":") for file in files]
-    if len(files) > _MOST_PLAIN_FILES or any(path.startswith("/") or ":" in path for path in paths):
+    if len(files) > _MOST_PLAIN_FILES or any(not is_below_table(path) for path in paths):
         return None
     has_values_outside = any(file.get("partitionValues") or file.get("deletionVector") for file in files)
     return None if has_values_outside else tuple(paths)
+
+
+def is_below_table(path: str) -> bool:
+    """Whether a path of the log, decoded, is relative and stays below the table's folder."""
+    return not path.startswith("/") and ":" not in path and ".." not in path.split("/")
 
 
 _DELETED_ROWS = {"DELETE": "numDeletedRows", "MERGE": "numTargetRowsDeleted"}

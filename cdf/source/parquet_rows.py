@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["NOT_PLAIN", "FileRefused", "can_decode", "decode_file"]
+__all__ = ["FileRefused", "can_decode", "decode_file"]
 
-NOT_PLAIN = "DELTARELAY_NOT_PLAIN"
 _MARKS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96", b"org.apache.spark.timeZone")
 """Spark converts the dates and times of such a file."""
 _DAY_MICROS = 86_400_000_000
@@ -25,11 +24,12 @@ _FIRST_DAY_OF_OTHERS = -25_567
 """1900-01-01. Spark refuses earlier dates and times in files of other writers, which may mean another calendar."""
 
 
+_SPARK_CALENDAR, _SPARK_CALENDAR_OF_INT96 = (3, 0), (3, 1)
+"""Since these releases, Spark writes its present calendar, or a mark (``DataSourceUtils.getRebaseSpec`` of Spark)."""
+
+
 class FileRefused(Exception):
     """The file must be read by Spark. The text has no value of the file."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"{NOT_PLAIN} {reason}")
 
 
 def can_decode(schema: StructType) -> bool:
@@ -76,14 +76,17 @@ def _decode(
     source = path if content is None else pa.BufferReader(content)
     file = pq.ParquetFile(source, memory_map=content is None, coerce_int96_timestamp_unit="us", pre_buffer=False)
     footer, present = file.metadata, file.schema_arrow.names
-    if any(present.count(name) != 1 for name in columns):
+    if not set(columns) <= set(present):
         raise FileRefused("column missing")
+    if len({name.casefold() for name in present}) < len(present):
+        raise FileRefused("names that differ by case")
     kept = footer.metadata or {}
     if any(mark in kept for mark in _MARKS):
         raise FileRefused("old calendar")
-    first_day = _FIRST_DAY if _is_of_spark(kept) else _FIRST_DAY_OF_OTHERS
+    writer = _spark_version(kept)
+    first_day = _FIRST_DAY if writer >= _SPARK_CALENDAR else _FIRST_DAY_OF_OTHERS
     casts = [
-        _find_cast(file.schema_arrow.field(name).type, _physical(file, name), kind)
+        _find_cast(file.schema_arrow.field(name).type, _physical(file, name), kind, writer)
         for name, kind in zip(columns, types, strict=True)
     ]
     found = 0
@@ -100,10 +103,10 @@ def _decode(
         raise FileRefused("rows missing")
 
 
-def _is_of_spark(kept: dict[bytes, bytes]) -> bool:
-    """Spark 3.0 and later write Spark's calendar, or a mark."""
-    version = kept.get(b"org.apache.spark.version", b"0").split(b".")[0]
-    return version.isdigit() and int(version) >= 3
+def _spark_version(kept: dict[bytes, bytes]) -> tuple[int, int]:
+    """(0, 0) for the files of other writers."""
+    major, minor, *_ = [*kept.get(b"org.apache.spark.version", b"0.0").split(b"."), b"", b""]
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
 
 def _physical(file: Any, name: str) -> str:
@@ -111,13 +114,14 @@ def _physical(file: Any, name: str) -> str:
     return next(str(schema.column(i).physical_type) for i in range(len(schema)) if schema.column(i).path == name)
 
 
-def _find_cast(found: pa.DataType, physical: str, wanted: pa.DataType) -> bool:
-    """Whether the values must be converted, which changes none of them."""
+def _find_cast(found: pa.DataType, physical: str, wanted: pa.DataType, writer: tuple[int, int]) -> bool:
+    """Whether the values must be converted, which changes none of them. ``writer``: the release of Spark."""
     import pyarrow as pa
 
     if physical == "INT96":
         # The moment in UTC; only the zone is missing
-        if pa.types.is_timestamp(wanted) and wanted.tz is not None and found == pa.timestamp("us"):
+        is_moment = pa.types.is_timestamp(wanted) and wanted.tz is not None and found == pa.timestamp("us")
+        if is_moment and writer >= _SPARK_CALENDAR_OF_INT96:
             return True
         raise FileRefused("INT96")
     if found == wanted:

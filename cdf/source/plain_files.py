@@ -80,9 +80,9 @@ class FeedRows:
             return None
         if properties.get("delta.columnMapping.mode", "none") != "none":
             return None
-        paths = {path: commit for commit in read for path in commit.plain_files or ()}
-        versions = {_name(path): (commit.version, commit.atomic) for path, commit in paths.items()}
-        files = [(f"{folder}/{path}", 0) for path in paths]
+        paths = [(path, commit) for commit in read for path in commit.plain_files or ()]
+        versions = {_name(path): (commit.version, commit.atomic) for path, commit in paths}
+        files = [(f"{folder}/{path}", 0) for path, _ in paths]
         columns = {name: name for name in self.columns}
         return _plain_files(self.table.spark, files, columns, versions) if files else None
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from cdf.changes.commits import Metadata
 from cdf.errors import TableNotFound, VersionsExpired
-from cdf.source.commit import from_milliseconds, parse_metadata, parse_protocol, version_gone
+from cdf.source.commit import from_milliseconds, is_below_table, parse_metadata, parse_protocol, version_gone
 from cdf.source.commit_files import translate_log_errors
 from cdf.source.log_readers import LatestVersion, TableStates
 from cdf.spark_versions import collect_arrow, takes_catalog_table
@@ -108,6 +108,6 @@ def _metadata_of(snapshot: Any) -> Metadata:
 
 
 def _join_path(folder: str | None, path: str) -> str | None:
-    """The file that an action of the log names by a path relative to the table; None for any other path."""
+    """The file that an action of the log names by a path below the table's folder; None for any other path."""
     decoded = unquote(path)
-    return None if decoded.startswith("/") or ":" in decoded else f"{folder}/{decoded}"
+    return f"{folder}/{decoded}" if is_below_table(decoded) else None

@@ -147,5 +147,28 @@ def test_a_file_that_spark_reads_otherwise_is_refused(
         list(decode_file(str(path), None, ["id", "day"], types, 10))
 
 
+@pytest.mark.parametrize(("release", "is_read"), [("3.0.3", False), ("3.1.0", True), ("", False)])
+def test_moments_of_an_old_type_are_read_from_files_of_a_spark_with_the_present_calendar(
+    tmp_path: Path, release: str, is_read: bool
+) -> None:
+    path, types = tmp_path / "rows.parquet", [pa.timestamp("us", "UTC")]
+    rows = pa.table({"at": pa.array([-3_000_000_000_000_000], pa.timestamp("us"))})  # in 1874
+    rows = rows.replace_schema_metadata({"org.apache.spark.version": release} if release else None)
+    pq.write_table(rows, path, use_deprecated_int96_timestamps=True)
+    if is_read:
+        (batch,) = decode_file(str(path), None, ["at"], types, 10)
+        assert bits(pa.chunked_array([batch["at"]])) == [-3_000_000_000_000_000]
+        return
+    with pytest.raises(FileRefused, match="INT96"):
+        list(decode_file(str(path), None, ["at"], types, 10))
+
+
+def test_a_file_with_names_that_differ_by_case_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"a": [1], "A": [2]}), path)
+    with pytest.raises(FileRefused, match="case"):
+        list(decode_file(str(path), None, ["a"], [pa.int64()], 10))
+
+
 def dt_day(number: int) -> pa.Scalar:
     return pa.scalar(number, pa.int32()).cast(pa.date32())

@@ -239,6 +239,41 @@ def test_a_damaged_file_has_the_error_of_spark(spark: SparkSession, pg: Pg, delt
     assert ways[:3] == ["files", "refused", "rows"]
 
 
+def fail_in_the_driver(*_: object) -> DataFrame:
+    raise PermissionError
+
+
+def fail_in_a_task(spark: SparkSession, paths: Collection[str]) -> DataFrame:
+    return plain_files._list_paths(spark, [f"{path}.gone" for path in paths])
+
+
+@pytest.mark.parametrize(("read", "found"), [(fail_in_the_driver, ["rows"]), (fail_in_a_task, ["refused", "rows"])])
+def test_files_that_cannot_be_read_in_this_way_are_read_by_spark(
+    spark: SparkSession,
+    pg: Pg,
+    delta_path: str,
+    ways: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    read: Callable[..., DataFrame],
+    found: list[str],
+) -> None:
+    monkeypatch.setattr(plain_files, "_LOCAL", ())
+    monkeypatch.setattr(plain_files, "_read_contents", read)
+    made = pipeline(spark, pg, history(spark, delta_path))
+    made.run()
+    assert ways == found * 2
+    assert made.verify().equal
+
+
+def test_windows_of_a_table_with_deletion_vectors_are_read_by_spark(
+    spark: SparkSession, pg: Pg, delta_path: str, ways: list[str]
+) -> None:
+    made = pipeline(spark, pg, history(spark, delta_path, enableDeletionVectors="true"))
+    made.run()
+    assert ways[0] == "files"  # at version 1 no row was deleted
+    assert made.verify().equal
+
+
 def test_of_a_removed_row_only_the_key_is_staged(
     spark: SparkSession, pg: Pg, delta_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

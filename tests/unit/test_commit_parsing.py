@@ -201,6 +201,7 @@ def test_plain_files_hold_exactly_the_changes_of_their_commit() -> None:
         [{"commitInfo": {"operation": "WRITE"}}, {"add": file(1, partitionValues={"day": "1"})}],
         [{"commitInfo": {"operation": "WRITE"}}, {"add": file(1, path="s3://other/part-0")}],
         [{"commitInfo": {"operation": "WRITE"}}, {"add": file(1, path="/elsewhere/part-0")}],
+        [{"commitInfo": {"operation": "WRITE"}}, {"add": file(1, path="../other/part-0")}],
         [{"cdc": {"path": "_change_data/x", "partitionValues": {"day": "1"}}}],
         [{"commitInfo": {"operation": "WRITE"}}, *[{"add": file(1)}] * 101],
     ],

@@ -39,7 +39,7 @@ def explain_copy_failure(
 def _login_refusal(session: Session) -> str | None:
     """The SQLSTATE with which a new connection of the driver is refused; a task's error does not contain it."""
     try:
-        session.connect().close()
+        session.open_new().close()
     except psycopg.Error as error:
         return sqlstate_of(error)
     return None

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT, UPDATE
 from cdf.changes.net_arrow import net_on_driver
-from cdf.source.parquet_rows import NOT_PLAIN, FileRefused, can_decode, decode_file
+from cdf.source.parquet_rows import FileRefused, can_decode, decode_file
 from cdf.spark_versions import arrow_type
+from connectors.postgres.errors import sqlstate_of_task
 from connectors.postgres.staging import adbc_copy
 from connectors.postgres.staging.columns import COPY_ROWS, Staged, StagingOptions
 from connectors.postgres.staging.wire import NetForm
@@ -34,6 +35,8 @@ MAX_CHANGE_BYTES = 32 * 2**20
 """Of a window's files. One task decodes them all, which saves the shuffle by key, but it does not use more cores."""
 MAX_DECODED_BYTES = 128 * 2**20
 """Of a window's rows in the memory of that task."""
+DECODED_ROWS = 1_000
+"""Of a window, before their bytes are counted: with a dictionary, few bytes of a file can be many in memory."""
 _REPORT = (
     "names array<string>, read bigint, attempt string, inserts bigint, updates bigint, deletes bigint, transients bigint, "
     "conflicts bigint"
@@ -45,8 +48,8 @@ Batches = Iterator["pa.RecordBatch"]
 class _Reading:
     """The files of one task, and what was read of them."""
 
-    def __init__(self, listed: Batches) -> None:
-        self._listed = listed
+    def __init__(self, listed: Batches, batch_rows: int) -> None:
+        self._listed, self._batch_rows = listed, batch_rows
         self.names: list[str] = []
         self.count = 0
 
@@ -57,7 +60,7 @@ class _Reading:
                 yield path, content.as_buffer()
 
     def rows(self, path: str, content: pa.Buffer | None, names: Sequence[str], types: Sequence[pa.DataType]) -> Batches:
-        for batch in decode_file(path, content, names, types, COPY_ROWS):
+        for batch in decode_file(path, content, names, types, self._batch_rows):
             self.count += batch.num_rows
             yield _to_wire(batch)
 
@@ -84,7 +87,9 @@ def copy_snapshot_files(
         for path, content in reading.files():
             yield from reading.rows(path, content, names, types)
 
-    return _copy(files, files.read(), decode, columns, dsn, table)
+    if (listed := _list(files)) is None:
+        raise FilesRefused
+    return _copy(files, listed, decode, columns, dsn, table)
 
 
 # ── a window ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -99,7 +104,9 @@ def plan_window_files(window: Window, options: StagingOptions, dsn: str, table: 
         return None
     form, versions = NetForm.of(window, options), files.versions
     names, types = _in_files(files, window.schema)
-    rows = files.read().coalesce(1)
+    if (listed := _list(files)) is None:
+        return None
+    rows = listed.coalesce(1)
 
     def net(reading: _Reading) -> Batches:
         changes = _decode_changes(reading, names, types, form.values, versions)
@@ -165,6 +172,15 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
+def _list(files: PlainFiles) -> DataFrame | None:
+    """The files for the tasks; None: their storage cannot be read in this way."""
+    try:
+        return files.read()
+    except Exception as error:  # Spark reads the rows instead, and raises the error if there is one
+        log.info("Spark reads the files", extra={"reason": type(error).__name__})
+        return None
+
+
 def _copy(
     files: PlainFiles,
     listed: DataFrame,
@@ -174,9 +190,11 @@ def _copy(
     table: str,
 ) -> Staged:
     try:
-        reports = listed.mapInArrow(_copier(decode, columns, dsn, table), _REPORT).collect()
+        batch_rows = COPY_ROWS if columns is not None else DECODED_ROWS
+        reports = listed.mapInArrow(_copier(decode, columns, dsn, table, batch_rows), _REPORT).collect()
     except Exception as error:
-        if NOT_PLAIN not in str(error):
+        # The database fails in both ways. After any other error, Spark reads the rows, and raises what it finds
+        if sqlstate_of_task(error) is not None or "SPARK_JOB_CANCELLED" in str(error):
             raise
         reports = None
     # Spark leaves out a file if its settings or the file's name make it do so
@@ -189,12 +207,12 @@ def _copy(
 
 
 def _copier(
-    decode: Callable[[_Reading], Batches], columns: list[tuple[str, bool]] | None, dsn: str, table: str
+    decode: Callable[[_Reading], Batches], columns: list[tuple[str, bool]] | None, dsn: str, table: str, batch_rows: int
 ) -> Callable[[Batches], Batches]:
     def copy(listed: Batches) -> Batches:
         import pyarrow as pa
 
-        reading = _Reading(listed)
+        reading = _Reading(listed, batch_rows)
         tally = adbc_copy.Tally(columns)
         batches = decode(reading)
         first = next(batches, None)

@@ -42,7 +42,7 @@ _REPORT = "attempt string, inserts bigint, updates bigint, deletes bigint, trans
 
 def plan_copy(window: Window, options: StagingOptions, dsn: str, table: str) -> Callable[[], Staged]:
     """Plan the COPY of a window's net effect into staging. The returned function runs it, in any thread. It raises
-    FilesRefused if Spark must read the window: then plan it ``by_rows``."""
+    FilesRefused if Spark must read the window: then call ``plan_copy_by_rows``."""
     return file_copy.plan_window_files(window, options, dsn, table) or plan_copy_by_rows(window, options, dsn, table)
 
 
