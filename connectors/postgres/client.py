@@ -40,6 +40,7 @@ class Session:
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._copies: list[Callable[[], None]] = []
         self._last_used = 0.0
+        self._is_cancelled = False
 
     # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -48,6 +49,10 @@ class Session:
         if (spare := SPARE.take(self.dsn)) is not None:
             self._connections.add(spare)
             return spare
+        return self.open_new()
+
+    def open_new(self) -> PinnedConnection:
+        """As ``connect``, with a login."""
         try:
             connection = connect(self.dsn, autocommit=True)
         except psycopg.OperationalError as error:
@@ -60,7 +65,11 @@ class Session:
         """Close a connection of ``connect``, or keep it for another session. A second call does nothing."""
         if connection in self._connections:
             self._connections.discard(connection)
-            SPARE.give(self.dsn, connection)
+            # ``cancel`` may still be about to cancel a statement of it, which would be another pipeline's then
+            if self._is_cancelled:
+                connection.close()
+            else:
+                SPARE.give(self.dsn, connection)
 
     def main(self) -> Connection:
         if self._connection is not None and is_broken(self._connection, self._last_used):
@@ -83,6 +92,7 @@ class Session:
 
     def cancel(self) -> None:
         """Cancel every running statement of this runner. May be called from any thread."""
+        self._is_cancelled = True
         for cancel in list(self._copies):
             with suppress(Exception):
                 cancel()

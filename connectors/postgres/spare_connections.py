@@ -19,6 +19,8 @@ from audit.postgres_session import PinnedConnection
 
 __all__ = ["SPARE", "SpareConnections", "is_broken"]
 
+MOST = 16
+"""Connections that are kept at once, of all databases: a server has few places, and others need them too."""
 IDLE_SECONDS = 30.0
 """A firewall may have dropped a connection that was idle for longer."""
 
@@ -28,41 +30,46 @@ class SpareConnections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[str, list[tuple[PinnedConnection, float]]] | None = None
+        self._kept: list[tuple[str, PinnedConnection, float]] | None = None
+        """dsn, connection and the time of its last use; the oldest first."""
 
     @contextmanager
     def keep(self) -> Iterator[None]:
         with self._lock:
-            self._kept = {}
+            assert self._kept is None, "the blocks of keep are not nested"
+            self._kept = []
         try:
             yield
         finally:
             with self._lock:
-                kept, self._kept = self._kept or {}, None
-            for connections in kept.values():
-                for connection, _ in connections:
-                    connection.close()
+                kept, self._kept = self._kept or [], None
+            for _, connection, _ in kept:
+                connection.close()
 
     def take(self, dsn: str) -> PinnedConnection | None:
         while True:
             with self._lock:
-                connections = (self._kept or {}).get(dsn)
-                if not connections:
+                found = next((one for one in reversed(self._kept or []) if one[0] == dsn), None)
+                if found is None or self._kept is None:
                     return None
-                connection, used_at = connections.pop()
+                self._kept.remove(found)
+            _, connection, used_at = found
             if not is_broken(connection, used_at):
                 return connection
             connection.close()
 
     def give(self, dsn: str, connection: PinnedConnection) -> None:
         """Keep the connection, or close it where it may not be used again. The caller must not use it any more."""
+        surplus = connection
         is_idle = not connection.closed and connection.info.transaction_status == pq.TransactionStatus.IDLE
         if is_idle and connection.isolation_level == IsolationLevel.READ_COMMITTED:
             with self._lock:
                 if self._kept is not None:
-                    self._kept.setdefault(dsn, []).append((connection, time.monotonic()))
-                    return
-        connection.close()
+                    self._kept.append((dsn, connection, time.monotonic()))
+                    if len(self._kept) <= MOST:
+                        return
+                    _, surplus, _ = self._kept.pop(0)
+        surplus.close()
 
 
 def is_broken(connection: psycopg.Connection[object], used_at: float) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,8 @@ from infra.spark.session_builder import session
 from infra.temporary import find_folder_problem
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from infra.spark.java import Java
 
 __all__ = ["load_classes", "write_archive"]
@@ -47,23 +51,33 @@ def write_archive(java: Java, log_file: Path) -> Path:
         raise ConfigError(
             f"the cache folder {file.parent} {problem}", hint="set XDG_CACHE_HOME to a folder of your own"
         )
-    new = file.with_suffix(f".{os.getpid()}")
+    new, options = file.with_suffix(f".{os.getpid()}"), os.environ.get(OPTIONS_VARIABLE)
     try:
-        os.environ[OPTIONS_VARIABLE] = (
-            f'{os.environ.get(OPTIONS_VARIABLE, "")} "-XX:ArchiveClassesAtExit={new}" {QUIET}'
-        )
+        os.environ[OPTIONS_VARIABLE] = f'{options or ""} "-XX:ArchiveClassesAtExit={new}" {QUIET}'
         with tempfile.TemporaryDirectory() as folder:
             load_classes(Path(folder), log_file)
         if not new.exists():
             raise ConfigError(
                 "Java wrote no archive of its classes", hint=f"check the free space of {file.parent}; see {log_file}"
             )
-        for former in file.parent.glob(f"{file.name.rpartition('-')[0]}-*.jsa"):
-            former.unlink()
         new.rename(file)
     finally:
         new.unlink(missing_ok=True)
+        if options is None:
+            del os.environ[OPTIONS_VARIABLE]
+        else:
+            os.environ[OPTIONS_VARIABLE] = options
+    _remove_former(file)
     return file
+
+
+def _remove_former(file: Path) -> None:
+    """Remove earlier archives, and what a killed command left; not what another command is writing now."""
+    for former in file.parent.glob(f"{file.name.rpartition('-')[0]}-*"):
+        with suppress(FileNotFoundError):
+            is_written = former.suffix != ".jsa" and time.time() - former.stat().st_mtime < SECONDS_TO_WRITE
+            if former != file and not is_written:
+                former.unlink()
 
 
 def load_classes(folder: Path, log_file: Path) -> None:
@@ -71,7 +85,24 @@ def load_classes(folder: Path, log_file: Path) -> None:
     spark = session(
         app_name="class archive", conf={"spark.sql.warehouse.dir": str(folder / "warehouse")}, log_file=log_file
     )
-    path = str(folder / "table")
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    java = gateway.proc
+    try:
+        _use_spark(spark, str(folder / "table"))
+        spark.stop()
+        gateway.shutdown()
+        java.stdin.close()
+        code = java.wait(SECONDS_TO_WRITE)  # it writes the archive before it ends
+    except BaseException:
+        java.kill()  # it would write the archive later
+        java.wait()
+        raise
+    if code != 0:
+        raise ConfigError(f"Java ended with {code} while it wrote the archive", hint=f"see {log_file}")
+
+
+def _use_spark(spark: SparkSession, path: str) -> None:
     table = f"delta.`{path}`"
     spark.sql(
         f"create table {table} (id bigint, name string, at timestamp) using delta"
@@ -83,10 +114,3 @@ def load_classes(folder: Path, log_file: Path) -> None:
     for statement in _TABLE_EXAMPLE:
         spark.sql(statement.format(table))
     pipeline.run()
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
-    java = gateway.proc
-    spark.stop()
-    gateway.shutdown()
-    java.stdin.close()
-    java.wait(SECONDS_TO_WRITE)  # it writes the archive before it ends

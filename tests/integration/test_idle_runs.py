@@ -19,6 +19,8 @@ from pyspark.sql.types import StructType
 from cdf.errors import CdfError, Paused
 from cdf.sink.controls import pause
 from cdf.testing.changes import SampleTable
+from connectors.postgres import spare_connections
+from connectors.postgres.sink import PostgresSink
 from infra import idle_runs
 from infra.config.load import load
 from infra.config.models import Project
@@ -228,11 +230,41 @@ def test_runs_use_one_connection_after_the_other_and_replace_a_broken_one(case: 
         case.pg.query("select pg_terminate_backend(%s, 10000)", first)
         case.run()
         assert len(list_backends()) == 1
-    deadline = time.monotonic() + 10
-    while list_backends() and time.monotonic() < deadline:
-        time.sleep(0.05)  # a server process ends after its connection
-    assert not list_backends()
+    wait_for(lambda: list_backends() == [])
     assert case.state() == (0, 4, None, "succeeded")
+
+
+def test_few_connections_are_kept_and_none_of_a_cancelled_run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spare_connections, "MOST", 1)
+    dsns = [make_conninfo(case.pg.dsn, application_name=f"kept-{number}") for number in range(2)]
+    first, second = (replace(case, pg=replace(case.pg, dsn=dsn)).project().build_sink("customers") for dsn in dsns)
+    assert isinstance(first, PostgresSink)
+    assert isinstance(second, PostgresSink)
+
+    def list_names() -> list[str]:
+        rows = case.pg.query(
+            "select application_name from pg_stat_activity where application_name like 'kept-%' order by 1"
+        )
+        return [name for (name,) in rows]
+
+    with spare_connections.SPARE.keep():
+        first.position()
+        second.position()
+        wait_for(lambda: list_names() == ["kept-1"])
+        second.cancel()
+        second.position()
+        wait_for(lambda: list_names() == [])
+        first.position()
+        assert list_names() == ["kept-0"]
+    wait_for(lambda: list_names() == [])
+
+
+def wait_for(is_reached: Callable[[], bool]) -> None:
+    """A server process ends after its connection."""
+    deadline = time.monotonic() + 10
+    while not is_reached() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert is_reached()
 
 
 def test_only_tables_that_spark_would_read_in_the_same_place_are_candidates(
