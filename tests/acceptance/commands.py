@@ -81,6 +81,13 @@ class Database:
     def position(self, target: str = "public.customers") -> int | None:
         return self._kept("version", target)
 
+    def is_copied(self, target: str = "public.customers") -> bool:
+        """Whether the initial copy has ended, with the statistics that follow its commit and wait for locks as well."""
+        found = self.query(
+            "select last_analyze is not null from pg_stat_user_tables where relid = to_regclass(%s)", target
+        )
+        return found == [(True,)]
+
     def epoch(self, target: str = "public.customers") -> int:
         return self._kept("epoch", target) or 0
 

@@ -42,7 +42,7 @@ VERIFY = {
 STATUS = {
     "pipeline", "source", "state", "position", "latest_version", "lag_versions", "lag_seconds", "feed_files_days", "code",
     "error", "hint", "transient", "last", "note", "controls", "succeeded_at", "moved_at", "has_runner", "dead_letters",
-    "incidents",
+    "incidents", "unread",
 }  # fmt: skip
 FAILED = {"ok", "pipeline", "error"}
 ERROR = {"code", "message", "hint", "condition", "transient"}

@@ -188,7 +188,7 @@ def test_stopped_in_the_middle_of_a_window_it_finishes_it(
     insert(spark, delta_path, 1)
     project.write({"customers": pipeline(delta_path)})
     run, _ = start(project, database, "its JVM and workers end with it")
-    run.until(lambda: database.position() == 1, "the initial copy")
+    run.until(lambda: database.position() == 1 and database.is_copied(), "the initial copy")
     with database.locked(TARGET, "share row exclusive"):
         insert(spark, delta_path, 2)
         run.until(lambda: database.waiting(TARGET, "lock table"), "the applying transaction waits")
@@ -234,7 +234,7 @@ def test_pressed_twice_it_leaves_at_once(
     insert(spark, delta_path, 1)
     project.write({"customers": pipeline(delta_path)})
     run, _ = start(project, database, SIGNALLED)
-    run.until(lambda: database.position() == 1, "the initial copy")
+    run.until(lambda: database.position() == 1 and database.is_copied(), "the initial copy")
     with database.locked(TARGET, "share row exclusive"):
         insert(spark, delta_path, 2)
         run.until(lambda: database.waiting(TARGET, "lock table"), "the applying transaction waits")

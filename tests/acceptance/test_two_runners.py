@@ -25,7 +25,7 @@ def test_the_second_runner_leaves(project: Project, database: Database, spark: S
     # The first is let through its initial copy, then held in the transaction of the window after it, however long
     patient = make_conninfo(database.dsn, options="-c lock_timeout=600s")
     first = project.start("run", environment={"WAREHOUSE_DSN": patient})
-    first.until(lambda: database.position() == 1, "the initial copy is done")
+    first.until(lambda: database.position() == 1 and database.is_copied(), "the initial copy is done")
     with database.locked(TARGET, "share row exclusive"):
         first.until(lambda: database.waiting(TARGET, "lock table"), "the first runner waits in its transaction")
         at, epoch = database.position(), database.epoch()
