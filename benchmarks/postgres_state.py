@@ -153,9 +153,9 @@ def connected(lab: Lab, database: str) -> Connection:
 
 
 def run_psql(lab: Lab, database: str, *commands: str) -> None:
-    told = [word for one in commands for word in ("-c", one)]
+    options = [word for one in commands for word in ("-c", one)]
     subprocess.run(
-        [lab.postgres.psql, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", lab.address(database), *told], check=True
+        [lab.postgres.psql, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", lab.address(database), *options], check=True
     )
 
 

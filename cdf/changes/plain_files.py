@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["PlainFiles", "RowsOfFiles", "SelectedRows"]
+__all__ = ["PlainFiles", "RowsOfFiles", "SelectedRows", "name_of_file"]
+
+
+def name_of_file(path: str) -> str:
+    """As in ``PlainFiles.names``."""
+    return path.rpartition("/")[2]
 
 
 def _ignore(_: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdf.changes.columns import METADATA_COLUMNS, quoted
-from cdf.changes.plain_files import PlainFiles
+from cdf.changes.plain_files import PlainFiles, name_of_file
 from cdf.lag import DEFAULT_RETENTION, parse_interval
 from cdf.source.batch_reader import load_range
 from cdf.source.snapshot_reader import read_snapshot
@@ -81,14 +81,10 @@ class FeedRows:
         if properties.get("delta.columnMapping.mode", "none") != "none":
             return None
         paths = [(path, commit) for commit in read for path in commit.plain_files or ()]
-        versions = {_name(path): (commit.version, commit.atomic) for path, commit in paths}
+        versions = {name_of_file(path): (commit.version, commit.atomic) for path, commit in paths}
         files = [(f"{folder}/{path}", 0) for path, _ in paths]
         columns = {name: name for name in self.columns}
         return _plain_files(self.table.spark, files, columns, versions) if files else None
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _plain_files(
@@ -98,7 +94,7 @@ def _plain_files(
     versions: dict[str, tuple[int, bool]] | None = None,
 ) -> PlainFiles | None:
     """``files``: paths and sizes."""
-    names = tuple(_name(path) for path, _ in files)
+    names = tuple(name_of_file(path) for path, _ in files)
     local = [path.removeprefix("file:") for path, _ in files if path.startswith(_LOCAL)]
     if len(set(names)) < len(names) or len(names) > MAX_FILES:
         return None

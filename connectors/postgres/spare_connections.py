@@ -1,7 +1,7 @@
 """Connections that one pipeline no longer needs, kept for the next pipeline into the same database.
 
 A new connection costs both sides more than what a run without changes does with it: PostgreSQL starts a process, which
-reads the catalog anew. Nothing here depends on the session (``audit.postgres_session``), so any pipeline may use any.
+reads the catalog again. Nothing here depends on the session (``audit.postgres_session``), so any pipeline may use any.
 """
 
 from __future__ import annotations

@@ -29,12 +29,12 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from connectors.kafka.event_format import EventFormat, check_schema
-from connectors.kafka.write.event_builder import EventBuilder, EventRows
+from connectors.kafka.write.event_builder import EventBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["EventFormat", "build_change_rows", "check_schema", "snapshot_to_envelope", "to_envelope"]
+__all__ = ["EventFormat", "check_schema", "snapshot_to_envelope", "to_envelope"]
 
 
 def to_envelope(
@@ -65,34 +65,8 @@ def to_envelope(
     A null in the key, and a value that JSON cannot hold, make the job that computes the events fail; ``Window.failure`` and
     ``connectors.kafka.types.find_rejection`` translate that failure. deltarelay must be installed on the executors.
     """
-    return build_change_rows(
-        changes,
-        key=key,
-        table=table,
-        table_id=table_id,
-        pipeline=pipeline,
-        format=format,
-        net=net,
-        lanes=lanes,
-        withheld=withheld,
-    ).build_events()
-
-
-def build_change_rows(
-    changes: DataFrame,
-    *,
-    key: Sequence[str],
-    table: str,
-    table_id: str,
-    pipeline: str,
-    format: EventFormat,
-    net: bool,
-    lanes: int,
-    withheld: Collection[int],
-) -> EventRows:
-    """Return what ``to_envelope`` builds events of."""
     builder = EventBuilder(changes, key, table, table_id, pipeline, format, lanes)
-    return builder.build_net() if net else builder.build_changes(withheld)
+    return (builder.build_net() if net else builder.build_changes(withheld)).build_events()
 
 
 def snapshot_to_envelope(
@@ -108,8 +82,5 @@ def snapshot_to_envelope(
     lanes: int = 1,
 ) -> DataFrame:
     """Return every row of the table at ``version`` as an ``r`` event; columns and order are those of ``to_envelope``."""
-    return (
-        EventBuilder(rows, key, table, table_id, pipeline, format, lanes)
-        .build_snapshot(version, timestamp)
-        .build_events()
-    )
+    builder = EventBuilder(rows, key, table, table_id, pipeline, format, lanes)
+    return builder.build_snapshot(version, timestamp).build_events()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ from connectors.kafka.state.lease import Lease
 from connectors.kafka.state.position import LaneProgress, PendingWindow, State
 from connectors.kafka.target import KafkaTarget
 from connectors.kafka.topics import Topic
-from connectors.kafka.write.envelope import build_change_rows
 from connectors.kafka.write.event_builder import EventBuilder, EventRows
 from connectors.kafka.write.lane_producers import LaneProducers
 from connectors.kafka.write.record_producer import AGAIN, LaneWork
@@ -34,6 +33,8 @@ from connectors.kafka.write.strategies import (
 )
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from cdf.changes.window import Snapshot, Window
 
 __all__ = ["DuplicateKeyWarning", "WindowWriter"]
@@ -100,15 +101,7 @@ class WindowWriter:
         self._check_pending(state, pending)
         if self._target.is_net and (violation := snapshot.key_violation()) is not None:
             raise violation
-        builder = EventBuilder(
-            snapshot.read(),
-            snapshot.key,
-            snapshot.table,
-            snapshot.table_id,
-            self._pipeline,
-            self._target.format,
-            self._target.lanes,
-        )
+        builder = self._create_builder(snapshot, snapshot.read())
         rows = builder.build_snapshot(snapshot.version, snapshot.timestamp)
         return self._write(read_images(EventBatch(pending, snapshot, *rows), is_small=False), state)
 
@@ -166,17 +159,14 @@ class WindowWriter:
             move.from_version is not None and move.to_version < move.from_version and window.first <= move.from_version
             for move in state.moves
         )
-        withheld: Collection[int] = erasing_versions(window.commits)
-        return build_change_rows(
-            window.net(transients=transients) if self._target.is_net else window.read(),
-            key=window.key,
-            table=window.table,
-            table_id=window.table_id,
-            pipeline=self._pipeline,
-            format=self._target.format,
-            net=self._target.is_net,
-            lanes=self._target.lanes,
-            withheld=withheld,
+        if self._target.is_net:
+            return self._create_builder(window, window.net(transients=transients)).build_net()
+        return self._create_builder(window, window.read()).build_changes(erasing_versions(window.commits))
+
+    def _create_builder(self, source: Window | Snapshot, rows: DataFrame) -> EventBuilder:
+        target = self._target
+        return EventBuilder(
+            rows, source.key, source.table, source.table_id, self._pipeline, target.format, target.lanes
         )
 
     def _build_state_after(self, state: State, version: int, rows: Window | Snapshot) -> State:

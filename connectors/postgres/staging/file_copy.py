@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT, UPDATE
 from cdf.changes.net_arrow import net_on_driver
+from cdf.changes.plain_files import name_of_file
 from cdf.source.parquet_rows import FileRefused, can_decode, decode_file
 from cdf.spark_versions import arrow_type
 from connectors.postgres.errors import sqlstate_of_task
@@ -56,7 +57,7 @@ class _Reading:
     def files(self) -> Iterator[tuple[str, pa.Buffer | None]]:
         for file in self._listed:
             for path, content in zip(file["path"].to_pylist(), file["content"], strict=True):
-                self.names.append(_name(path))
+                self.names.append(name_of_file(path))
                 yield path, content.as_buffer()
 
     def rows(self, path: str, content: pa.Buffer | None, names: Sequence[str], types: Sequence[pa.DataType]) -> Batches:
@@ -131,7 +132,7 @@ def _decode_changes(
 
     batches, size = [], 0
     for path, content in reading.files():
-        version, has_kind = versions[_name(path)]
+        version, has_kind = versions[name_of_file(path)]
         wanted, kinds = ([*names, CHANGE_TYPE], [*types, pa.string()]) if has_kind else (names, types)
         for batch in reading.rows(path, content, wanted, kinds):
             size += batch.nbytes
@@ -166,10 +167,6 @@ def _without_removed_values(net: pa.Table, form: NetForm) -> pa.Table:
 def _in_files(files: PlainFiles, schema: StructType) -> tuple[list[str], list[pa.DataType]]:
     """The columns' names and types in the files, in the order of the schema."""
     return [files.columns[name] for name in schema.fieldNames()], [arrow_type(one.dataType) for one in schema.fields]
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _list(files: PlainFiles) -> DataFrame | None:
