@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,6 +81,15 @@ def test_a_record_in_full() -> None:
     expected = b'{"before":null,"after":{},"source":{"x":1,"ts_ms":-1,"commit_version":7},"op":"c","ts_ms":-1}'
     assert (key, value, follows, change, version, at, again) == (b"k", expected, False, "insert", 7, -1, 0)
     assert id == hashlib.md5(b"t\n7\nc\nk\n" + expected).hexdigest()
+
+
+def test_a_task_with_rows_of_two_lanes_is_refused() -> None:
+    row = {"key": b"1", "image": b"{}", "side": ADDED, "version": 1, "at": 0, "again": 0}
+    batches = [pa.RecordBatch.from_pylist([{"lane": lane, **row}], SCHEMA) for lane in (1, 2)]
+    with pytest.raises(AssertionError, match=re.escape("lanes [1, 2]")):
+        list(make_assembler().assemble_batches(batches))
+    (events,) = make_assembler().assemble_batches(batches[1:])
+    assert events.column("lane").to_pylist() == [2]
 
 
 def test_without_the_envelope_a_delete_is_a_tombstone() -> None:

@@ -108,19 +108,21 @@ class EventAssembler:
         ]
         names = [column.split()[0] for column in EVENT_COLUMNS.split(", ")]
         schema = pa.schema(list(zip(names, types, strict=True)))
-        lanes: list[int] = []
+        lanes: set[int] = set()
 
         def note_lane() -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                if batch.num_rows and not lanes:
-                    lanes.append(batch.column("lane")[0].as_py())
+                lanes.update(batch.column("lane").unique().to_pylist())
+                if len(lanes) > 1:
+                    raise AssertionError(f"one task has rows of the lanes {sorted(lanes)}")
                 yield batch
 
         events = self.assemble(note_lane())
         while some := list(islice(events, _BATCH_EVENTS)):
+            (lane,) = lanes
             rows = (
                 (
-                    lanes[0],
+                    lane,
                     one.key,
                     one.value,
                     _get_op(one),
