@@ -17,22 +17,22 @@ from typing import Any
 from benchmarks.answer import Answer
 from benchmarks.kafka_state import fresh, pipeline_to
 from benchmarks.lab import Lab
-from benchmarks.memory import in_a_process, peaks
+from benchmarks.memory import compare_peaks, run_process
 from benchmarks.postgres_state import Changes, make_source
 
 __all__ = ["measure"]
 
 
 def measure(lab: Lab) -> Iterator[Answer]:
-    yield peaks(lab, "kafka_memory", _one_size)
+    yield compare_peaks(lab, "kafka_memory", _measure_size)
 
 
-def _one_size(lab: Lab, changes: int) -> dict[str, Any]:
+def _measure_size(lab: Lab, changes: int) -> dict[str, Any]:
     path = make_source(lab, f"kafka_memory_{changes}", changes, [Changes.of(changes)])
     with fresh(lab) as topic:
         pipeline = pipeline_to(lab, path, topic, start=0)
         pipeline.run(until=0)
         told = {"table": path, "servers": lab.kafka.bootstrap_servers, "topic": topic}
-        told_back = in_a_process("benchmarks.kafka_memory_process", told, changes)
+        printed = run_process("benchmarks.kafka_memory_process", told, changes)
         lab.check(pipeline)
-    return told_back
+    return printed

@@ -3,11 +3,11 @@
 import json
 import sys
 
-from benchmarks.memory import window_of_its_own
+from benchmarks.memory import apply_window, measure_work
 from connectors.kafka import Cluster, KafkaSink
 
 if __name__ == "__main__":
     told = json.loads(sys.argv[1])
     # Through the tasks, as the large windows go
     sink = KafkaSink(Cluster(told["servers"]), topic=told["topic"], small_window_bytes=0)
-    window_of_its_own(told["table"], sink, name="kafka")
+    measure_work(told["table"], sink, name="kafka", work=apply_window)

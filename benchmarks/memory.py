@@ -1,4 +1,4 @@
-"""What the questions about memory share: a window in a process of its own, whose Spark has a heap of 2 GB, and its peaks."""
+"""What the questions about memory share: work in a process of its own with the default heap of Spark (2 GB), and its peaks."""
 
 from __future__ import annotations
 
@@ -19,60 +19,74 @@ if TYPE_CHECKING:
     from benchmarks.lab import Lab
     from cdf.sink import Sink
 
-__all__ = ["in_a_process", "peaks", "window_of_its_own"]
+__all__ = ["WINDOW_ROWS", "apply_window", "compare_peaks", "measure_work", "run_process"]
 
 AIM = 1.2
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def peaks(lab: Lab, question: str, one_size: Callable[[Lab, int], dict[str, Any]]) -> Answer:
-    """Each size once, in an order left to chance. ``one_size(lab, changes)`` → what the process tells"""
-    sizes = (2_200, 11_000) if lab.quick else (100_000, 1_000_000, 5_000_000)
+WINDOW_ROWS = (100_000, 1_000_000, 5_000_000)
+
+
+def compare_peaks(
+    lab: Lab,
+    question: str,
+    measure_size: Callable[[Lab, int], dict[str, Any]],
+    sizes: tuple[int, ...] = WINDOW_ROWS,
+    unit: str = "changes",
+) -> Answer:
+    """Each size once, in a random order. ``measure_size(lab, rows)`` returns what ``run_process`` does."""
+    if lab.quick:
+        sizes = (2_200, 11_000)
     found: dict[int, dict[str, Any]] = {}
-    for changes in lab.shuffled(sizes):
-        found[changes] = one_size(lab, changes)
-        lab.say(f"  {changes:,} changes: " + ", ".join(f"{name} {value}" for name, value in found[changes].items()))
+    for rows in lab.shuffled(sizes):
+        found[rows] = measure_size(lab, rows)
+        lab.say(f"  {rows:,} {unit}: " + ", ".join(f"{name} {value}" for name, value in found[rows].items()))
     small, large = found[sizes[0]]["driver_megabytes"], found[sizes[-1]]["driver_megabytes"]
     return Answer(
         question=question,
         ratio=large / small,
         aim=AIM,
         better="lower",
-        words=f"the driver's Python at most {large:.0f} MB for {sizes[-1]:,} changes, {small:.0f} MB for {sizes[0]:,};"
+        words=f"the driver's Python at most {large:.0f} MB for {sizes[-1]:,} {unit}, {small:.0f} MB for {sizes[0]:,};"
         " Spark's heap 2 GB",
-        detail={"sizes": [{"changes": changes, **found[changes]} for changes in sizes]},
+        detail={"sizes": [{unit: rows, **found[rows]} for rows in sizes]},
     )
 
 
-def in_a_process(module: str, told: dict[str, Any], changes: int) -> dict[str, Any]:
-    """Run the module with what it is told. → what it tells, without the number of changes, which has to be this one"""
+def run_process(module: str, told: dict[str, Any], rows: int) -> dict[str, Any]:
+    """Run the module, which gets ``told`` as JSON. Returns what it prints, without the number of rows, which is checked."""
     done = subprocess.run(
         [sys.executable, "-m", module, json.dumps(told)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
     )
-    told_back: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    if told_back.pop("changes") != changes:
-        raise AssertionError(f"the window of {changes} changes was applied as another number of them")
-    return told_back
+    printed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if (found := printed.pop("rows")) != rows:
+        raise AssertionError(f"the process worked on {found} rows or changes instead of {rows}")
+    return printed
 
 
-def window_of_its_own(table: str, sink: Sink, *, name: str) -> None:
-    """The process: one run to version 1. Prints one line of JSON."""
+def measure_work(table: str, sink: Sink, *, name: str, work: Callable[[Pipeline], int]) -> None:
+    """In the process: do the work, which returns a number of rows or changes. Prints one line of JSON."""
     with tempfile.TemporaryDirectory() as folder:
-        conf = {"spark.driver.memory": "2g"}
-        spark = session(master="local[2]", log_file=Path(folder) / "spark.log", conf=conf)
+        spark = session(master="local[2]", log_file=Path(folder) / "spark.log")
         pipeline = Pipeline(ChangeFeed(spark, table), sink, key=["id"], name=name)
         began = time.monotonic()
-        result = pipeline.run(until=1)
+        rows = work(pipeline)
         seconds = time.monotonic() - began
         jvm: Any = spark._jvm
-        told = {
-            "changes": result.inserts + result.updates + result.deletes,
+        printed = {
+            "rows": rows,
             "driver_megabytes": _peak("self"),
             "jvm_megabytes": _peak(jvm.java.lang.ProcessHandle.current().pid()),
             "seconds": round(seconds, 1),
         }
         spark.stop()
-        print(json.dumps(told), flush=True)
+        print(json.dumps(printed), flush=True)
+
+
+def apply_window(pipeline: Pipeline) -> int:
+    result = pipeline.run(until=1)
+    return result.inserts + result.updates + result.deletes
 
 
 def _peak(process: int | str) -> float:

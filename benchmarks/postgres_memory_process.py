@@ -3,12 +3,26 @@
 import json
 import sys
 
-from benchmarks.memory import window_of_its_own
+from benchmarks.memory import apply_window, measure_work
 from benchmarks.postgres_state import TABLE
+from cdf import Pipeline
 from connectors.postgres import PostgresSink
-from connectors.postgres.load import copy_threshold as large
+from connectors.postgres.load import copy_threshold
+
+
+def _copy(pipeline: Pipeline) -> int:
+    return pipeline.run().loaded_rows or 0
+
+
+def _verify(pipeline: Pipeline) -> int:
+    found = pipeline.verify()
+    if not found.equal or found.source_rows != found.target_rows:
+        raise AssertionError(f"of {found.source_rows} rows, {found.missing + found.extra + found.different} differ")
+    return found.source_rows
+
 
 if __name__ == "__main__":
     told = json.loads(sys.argv[1])
-    large.MIN_BYTES = 2**62  # the sink would rather copy a table of which it is told as many changes as it has rows
-    window_of_its_own(told["table"], PostgresSink(told["dsn"], table=TABLE), name="memory")
+    copy_threshold.MIN_BYTES = 2**62  # no window is applied as a copy of the table
+    work = {"window": apply_window, "copy": _copy, "verify": _verify}[told["work"]]
+    measure_work(told["table"], PostgresSink(told["dsn"], table=TABLE), name=told["name"], work=work)
