@@ -1,4 +1,4 @@
-"""What the questions about memory share: work in a process of its own with the default heap of Spark (2 GB), and its peaks."""
+"""What the questions about memory share: work in a process with the default heap of Spark (2 GB), and its peaks."""
 
 from __future__ import annotations
 
