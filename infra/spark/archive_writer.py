@@ -31,6 +31,8 @@ _TABLE_EXAMPLE = (
     "optimize {0}",
 )
 SECONDS_TO_WRITE = 600
+_ON_CLASS_PATH = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Folders that Spark adds to Java's class path. Java archives no classes if one of them holds a file."""
 
 
 def write_archive(java: Java, log_file: Path) -> Path:
@@ -38,6 +40,7 @@ def write_archive(java: Java, log_file: Path) -> Path:
 
     Replaces former archives of this Java and PySpark.
     """
+    _check_class_path()
     try:
         file = archive_file(java)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -69,6 +72,16 @@ def write_archive(java: Java, log_file: Path) -> Path:
             os.environ[OPTIONS_VARIABLE] = options
     _remove_former(file)
     return file
+
+
+def _check_class_path() -> None:
+    for name in _ON_CLASS_PATH:
+        folder = os.environ.get(name)
+        if folder and Path(folder).is_dir() and any(Path(folder).iterdir()):
+            raise ConfigError(
+                f"Java archives no classes while {name} names a folder with files",
+                hint=f"unset {name}, and start from the archive only commands without it: Java ignores it in others",
+            )
 
 
 def _remove_former(file: Path) -> None:

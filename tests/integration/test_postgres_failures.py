@@ -6,6 +6,7 @@ The statements are cut, held and swallowed by a proxy before the real server (``
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,11 @@ from pyspark.sql import SparkSession
 from cdf.errors import SinkUnavailable
 from cdf.sink import Conflicts
 from cdf.testing import delete, insert
+from connectors.postgres.client import Session
+from connectors.postgres.load.initial_load import analyze
 from connectors.postgres.staging import tasks
 from connectors.postgres.staging.columns import Staged
+from connectors.postgres.steps import load_steps
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
 from tests.fixtures.postgres_proxy import PostgresProxy
@@ -96,6 +100,25 @@ def test_a_loads_commit_is_lost_either_way(
         assert (names(pg), position(pg)) == ({1: "xanadu-a"}, 1)
         sink.apply(second(table))
         goes_on(pg, sink, table)
+
+
+def test_statistics_after_the_initial_copy_wait_for_no_lock(pg: Pg, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = []
+
+    def analyze_locked(session: Session) -> None:
+        with pg.connection.transaction():
+            pg.query("lock table {schema}.target in share mode")
+            session.main().execute("set statement_timeout = '10s'")
+            began = time.monotonic()
+            analyze(session)
+            seconds.append(time.monotonic() - began)
+            session.main().execute("reset statement_timeout")
+
+    monkeypatch.setattr(load_steps, "analyze", analyze_locked)
+    with loaded(pg, people(), [A]):
+        assert (names(pg), position(pg)) == ({1: "xanadu-a"}, 1)
+    assert len(seconds) == 1
+    assert seconds[0] < 10
 
 
 # ── staging ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cdf.errors import ConfigError
 from infra.diagnostics.doctor.machine import Machine, check_java
 from infra.spark import class_archive
+from infra.spark.archive_writer import write_archive
 from infra.spark.class_archive import archive_file, archive_options, find_archive
 from infra.spark.java import Java
 from infra.spark.resolved_jars import cache_folder
@@ -89,3 +91,15 @@ def test_the_doctor_says_whether_there_is_one(java: Java, monkeypatch: pytest.Mo
     file.parent.mkdir(mode=0o700, parents=True)
     file.touch(mode=0o444)
     assert check_java(machine).found.endswith("with an archive of Spark's classes")
+
+
+@pytest.mark.parametrize("name", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"])
+def test_a_folder_of_settings_on_the_class_path_is_refused_before_spark_starts(
+    name: str, java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "conf"
+    settings.mkdir()
+    (settings / "spark-defaults.conf").touch()
+    monkeypatch.setenv(name, str(settings))
+    with pytest.raises(ConfigError, match=f"no classes while {name} names a folder with files"):
+        write_archive(java, tmp_path / "log")

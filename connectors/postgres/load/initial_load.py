@@ -150,9 +150,9 @@ def place_loaded_rows(session: Session, snapshot: Snapshot, rows: int, own: Sequ
 
 
 def analyze(session: Session) -> None:
-    """Statistics help the first queries; a failure is ignored."""
+    """Statistics help the first queries. Errors are ignored, and a table that another session has locked is left out."""
     with suppress(psycopg.Error):
-        session.main().execute(sql.SQL("analyze {}").format(session.target.identifier))
+        session.main().execute(sql.SQL("analyze (skip_locked) {}").format(session.target.identifier))
 
 
 def prepare_empty_target(
