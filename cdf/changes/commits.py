@@ -34,6 +34,11 @@ class Metadata:
     def feed_enabled(self) -> bool:
         return self.properties.get("delta.enableChangeDataFeed", "false").lower() == "true"
 
+    @property
+    def has_commit_times(self) -> bool:
+        """Whether commits contain their time (in-commit timestamps); otherwise it is that of the commit file."""
+        return self.properties.get("delta.enableInCommitTimestamps", "false").lower() == "true"
+
 
 @dataclass(frozen=True, slots=True)
 class Protocol:

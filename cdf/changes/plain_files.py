@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 __all__ = ["PlainFiles", "RowsOfFiles", "SelectedRows", "name_of_file"]
@@ -30,8 +32,12 @@ class PlainFiles:
     read: Callable[[], DataFrame] = field(repr=False)
     """A row for each file: ``path`` and ``content``. Each row is an Arrow batch of its own, because it may be large.
     Without content the path is one of this machine's file system."""
+    read_here: Callable[[int], Iterator[tuple[str, pa.Buffer]]] = field(repr=False)
+    """Reads the files in this process instead, one after the other, each up to so many bytes and one more."""
     versions: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
     """For a window: the version of each file, and whether it has a column ``_change_type``; else all rows are inserts."""
+    find_times: Callable[[], Mapping[int, dt.datetime]] = field(repr=False, default=dict)
+    """For a window: the time of each version as Delta computes it. Raises an error if Spark must find out."""
     count: Callable[[int], None] = field(repr=False, default=_ignore)
     """To be called with the number of rows that were read."""
 

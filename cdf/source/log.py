@@ -278,8 +278,7 @@ class TableLog:
 
     def times(self) -> Mapping[int, dt.datetime]:
         """Commit time by version, for the versions whose commit file exists, computed as Delta computes it."""
-        properties = self.metadata().properties
-        if properties.get("delta.enableInCommitTimestamps", "false").lower() == "true":
+        if self.metadata().has_commit_times:
             return self._read_in_commit_times()
         adjusted: dict[int, dt.datetime] = {}
         previous: dt.datetime | None = None
@@ -288,6 +287,10 @@ class TableLog:
                 time = previous + dt.timedelta(milliseconds=1)
             adjusted[version] = previous = time
         return adjusted
+
+    def file_times(self, first: int, last: int) -> Mapping[int, dt.datetime]:
+        """The times of ``first..last`` as the feed has them, if they are those of the commit files."""
+        return self._snapshots.read_file_times(first, last)
 
     def _read_in_commit_times(self) -> Mapping[int, dt.datetime]:
         from pyspark.sql import functions as F

@@ -14,6 +14,7 @@ from typing import Any
 from typing import Protocol as Interface
 
 from cdf.changes.commits import Metadata, Protocol
+from cdf.errors import SourceError
 
 __all__ = ["LatestVersion", "LogFiles", "LogListing", "TableStates", "match_action"]
 
@@ -120,6 +121,11 @@ class TableStates(Interface):
         """Path and size of each file of the table at a version. None if the files alone are not the table (deletion
         vectors, values in paths, renamed columns), if there are more than ``most``, or if this reader cannot tell."""
         return None
+
+    def read_file_times(self, first: int, last: int) -> Mapping[int, dt.datetime]:
+        """The commit times that Delta computes from the commit files' times: they never go backwards. Raises SourceError if
+        this reader cannot tell."""
+        raise SourceError(f"the commit times of {first} to {last} are unknown", hint="read the feed with Spark")
 
     def read_transaction(self, application: str) -> int | None:
         """The latest transaction version of an application; None: it has written none."""

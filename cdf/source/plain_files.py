@@ -8,18 +8,21 @@ Delta may mark rows as deleted, keep values in paths and rename columns. So only
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from cdf.changes.columns import METADATA_COLUMNS, quoted
 from cdf.changes.plain_files import PlainFiles, name_of_file
+from cdf.errors import SourceError
 from cdf.lag import DEFAULT_RETENTION, parse_interval
 from cdf.source.batch_reader import load_range
 from cdf.source.snapshot_reader import read_snapshot
 from cdf.spark_versions import create_session
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from cdf.changes.commits import Commit
@@ -82,16 +85,23 @@ class FeedRows:
             return None
         paths = [(path, commit) for commit in read for path in commit.plain_files or ()]
         versions = {name_of_file(path): (commit.version, commit.atomic) for path, commit in paths}
-        files = [(f"{folder}/{path}", 0) for path, _ in paths]
         columns = {name: name for name in self.columns}
-        return _plain_files(self.table.spark, files, columns, versions) if files else None
+        files = (
+            _plain_files(self.table.spark, [(f"{folder}/{path}", 0) for path, _ in paths], columns) if paths else None
+        )
+        return None if files is None else replace(files, versions=versions, find_times=self._find_times)
+
+    def _find_times(self) -> Mapping[int, dt.datetime]:
+        if any(commit.metadata is not None for commit in self.commits):
+            raise SourceError("the commits may have times of two kinds", hint="Spark reads them")
+        log = self.table.log
+        if log.metadata(self.commits[-1].version).has_commit_times:
+            return {commit.version: commit.timestamp for commit in self.commits}
+        return log.file_times(self.commits[0].version, self.commits[-1].version)
 
 
 def _plain_files(
-    spark: SparkSession,
-    files: Sequence[tuple[str, int]],
-    columns: dict[str, str],
-    versions: dict[str, tuple[int, bool]] | None = None,
+    spark: SparkSession, files: Sequence[tuple[str, int]], columns: Mapping[str, str]
 ) -> PlainFiles | None:
     """``files``: paths and sizes."""
     names = tuple(name_of_file(path) for path, _ in files)
@@ -102,10 +112,12 @@ def _plain_files(
         parallel = spark.sparkContext.defaultParallelism
         largest_first = [path for _, path in sorted(zip((size for _, size in files), local, strict=True), reverse=True)]
         spread = [path for first in range(parallel) for path in largest_first[first::parallel]]
-        return PlainFiles(names, columns, lambda: _list_paths(spark, spread), versions or {})
+        return PlainFiles(names, columns, lambda: _list_paths(spark, spread), _read_each(_read_local, local))
     if any(size > MAX_FILE_BYTES or _PATTERN & set(path) for path, size in files):
         return None
-    return PlainFiles(names, columns, lambda: _read_contents(spark, [path for path, _ in files]), versions or {})
+    paths = [path for path, _ in files]
+    read = partial(_read_from_storage, spark)
+    return PlainFiles(names, columns, lambda: _read_contents(spark, paths), _read_each(read, paths))
 
 
 def _list_paths(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
@@ -119,3 +131,30 @@ def _read_contents(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
     session.conf.set("spark.sql.sources.binaryFile.maxLength", str(MAX_FILE_BYTES))
     return session.read.format("binaryFile").load(list(paths)).select("path", "content")
+
+
+def _read_each(
+    read: Callable[[str, int], bytes], paths: Sequence[str]
+) -> Callable[[int], Iterator[tuple[str, pa.Buffer]]]:
+    def read_here(most: int) -> Iterator[tuple[str, pa.Buffer]]:
+        import pyarrow as pa
+
+        for path in paths:
+            yield path, pa.py_buffer(read(path, most + 1))
+
+    return read_here
+
+
+def _read_local(path: str, most: int) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(most)
+
+
+def _read_from_storage(spark: SparkSession, path: str, most: int) -> bytes:
+    jvm: Any = spark._jvm
+    file = jvm.org.apache.hadoop.fs.Path(path)
+    stream = file.getFileSystem(spark._jsc.hadoopConfiguration()).open(file)
+    try:
+        return bytes(stream.readNBytes(most))
+    finally:
+        stream.close()

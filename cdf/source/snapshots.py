@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -61,6 +63,14 @@ class DeltaSnapshots(TableStates):
         paths = [(_join_path(folder, one["path"]), int(one["size"])) for one in found if one["is_whole"]]
         plain = [(path, size) for path, size in paths if path is not None]
         return plain if len(plain) == len(found) else None
+
+    def read_file_times(self, first: int, last: int) -> Mapping[int, dt.datetime]:
+        with translate_log_errors(self._location):
+            reader = self._jvm.org.apache.spark.sql.delta.commands.cdc.CDCReader
+            times = reader.getNonICTTimestampsByVersion(self._delta, first, last)
+            return {
+                version: from_milliseconds(int(times.apply(version).getTime())) for version in range(first, last + 1)
+            }
 
     def read_transaction(self, application: str) -> int | None:
         found = self._update().transactions().get(application)

@@ -127,6 +127,7 @@ def test_a_small_file_of_large_rows_goes_by_the_tasks(
     sink, rows = _target(into, spark, tmp_path, request)
     pipeline = Pipeline(ChangeFeed(spark, table.path), sink, key=("id",), name="large")
     pipeline.run()
+    few = [] if into == "postgres" else [33]  # for PostgreSQL, the few rows are read from the file, without a query
     collected: list[int | None] = []
     noting = _noting(collected)
     monkeypatch.setattr("cdf.changes.few_rows.collect_few", noting)
@@ -134,10 +135,10 @@ def test_a_small_file_of_large_rows_goes_by_the_tasks(
     with caplog.at_level("INFO", "deltarelay"):
         table.sql(f"insert into {{t}} select id, {LARGE} from range(33)")
         assert pipeline.run().position == 1
-        assert (collected, LOGGED in caplog.text) == ([33], False)
+        assert (collected, LOGGED in caplog.text) == (few, False)
         table.sql(f"insert into {{t}} select id, {LARGE} from range(100, 134)")
         assert pipeline.run().position == 2
-        assert (collected, LOGGED in caplog.text) == ([33, None], True)
+        assert (collected, LOGGED in caplog.text) == ([*few, None], True)
     assert rows() == dict.fromkeys((*range(33), *range(100, 134)), 1_000_000)
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT, UPDATE
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT
 from cdf.changes.net_arrow import net_on_driver
 from cdf.changes.plain_files import name_of_file
 from cdf.source.parquet_rows import FileRefused, can_decode, decode_file
@@ -114,7 +114,7 @@ def plan_window_files(window: Window, options: StagingOptions, dsn: str, table: 
         if changes is None:
             return
         net = net_on_driver(changes, form.key, transients=options.transients)
-        staged = form.to_staged(_without_removed_values(net, form))
+        staged = form.to_staged(form.drop_removed_values(net))
         yield from staged.combine_chunks().to_batches(max_chunksize=COPY_ROWS)
 
     return lambda: _copy(files, rows, net, None, dsn, table)
@@ -144,21 +144,6 @@ def _decode_changes(
             arrays = [*arrays, pa.repeat(pa.scalar(version, pa.int64()), batch.num_rows)]
             batches.append(pa.RecordBatch.from_arrays(arrays, names=[*targets, CHANGE_TYPE, COMMIT_VERSION]))
     return pa.Table.from_batches(batches) if batches else None
-
-
-def _without_removed_values(net: pa.Table, form: NetForm) -> pa.Table:
-    """Of a removed row only the key is copied."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    put = pc.is_in(net[CHANGE_TYPE], value_set=pa.array([INSERT, UPDATE]))
-    if pc.all(put).as_py():
-        return net
-    for number, name in enumerate(net.column_names):
-        if name in form.values and name not in form.key:
-            value = net[name]
-            net = net.set_column(number, name, pc.if_else(put, value, pa.scalar(None, value.type)))
-    return net
 
 
 # ── both ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -23,6 +23,7 @@ from cdf.changes.few_rows import few_rows
 from cdf.changes.in_memory import InMemoryWindow
 from cdf.changes.keys import key_violation
 from cdf.changes.net_arrow import KeyRefused, net_on_driver
+from cdf.source.direct_reader import read_directly
 from connectors.postgres.errors import sqlstate_of_task
 from connectors.postgres.staging import in_memory, storability
 from connectors.postgres.staging.columns import (
@@ -120,6 +121,11 @@ def wire_net_on_driver(window: Window, options: StagingOptions) -> pa.Table | No
     if isinstance(window, InMemoryWindow):
         net = window.collect_net(transients=options.transients)
         return in_memory.wire_net(net, window.schema, window.key, options, CODES)
+    form = NetForm.of(window, options)
+    # Spark marks the rows that cannot be stored
+    if not options.rejects and (feed := read_directly(window, times=options.commit)) is not None:
+        net = _compute_net(window, form.from_feed(feed), form, options)
+        return form.to_staged(form.drop_removed_values(net))
     try:
         rows = few_rows(wire_changes(window, options))
     except Exception as error:
@@ -127,15 +133,15 @@ def wire_net_on_driver(window: Window, options: StagingOptions) -> pa.Table | No
             raise
         log.info("Spark tasks stage a small window", extra={"table": window.table})
         return None
-    if rows is None:
-        return None
+    return None if rows is None else form.to_staged(_compute_net(window, rows, form, options))
+
+
+def _compute_net(window: Window, rows: pa.Table, form: NetForm, options: StagingOptions) -> pa.Table:
     window.refuse_missing_images(rows)
-    form = NetForm.of(window, options)
     try:
-        net = net_on_driver(rows, form.key, transients=options.transients)
+        return net_on_driver(rows, form.key, transients=options.transients)
     except KeyRefused as refused:
         raise key_violation(refused.reason, refused.version, table=window.table, key=window.key) from refused
-    return form.to_staged(net)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +162,33 @@ class NetForm:
             values=tuple(name for name, _ in numbered),
             rejects=options.rejects,
         )
+
+    def from_feed(self, feed: pa.Table) -> pa.Table:
+        """The feed's rows with the columns of ``wire_changes``, but with the values of removed rows."""
+        import pyarrow as pa
+
+        own = [TIMESTAMP] if TIMESTAMP in self.own else []
+        rows = feed.rename_columns([*self.values, CHANGE_TYPE, COMMIT_VERSION, *own])
+        if VERSION in self.own:
+            rows = rows.append_column(VERSION, rows[COMMIT_VERSION])
+        for number, kind in enumerate(rows.schema.types):
+            if pa.types.is_int8(kind):  # PostgreSQL has no integer of one byte
+                rows = rows.set_column(number, rows.column_names[number], rows.column(number).cast(pa.int16()))
+        return rows
+
+    def drop_removed_values(self, net: pa.Table) -> pa.Table:
+        """Of a removed row only the key is copied."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        put = pc.is_in(net[CHANGE_TYPE], value_set=pa.array([INSERT, UPDATE]))
+        if pc.all(put).as_py():
+            return net
+        for number, name in enumerate(net.column_names):
+            if name in self.values and name not in self.key:
+                value = net[name]
+                net = net.set_column(number, name, pc.if_else(put, value, pa.scalar(None, value.type)))
+        return net
 
     def to_staged(self, net: pa.Table) -> pa.Table:
         import pyarrow as pa
