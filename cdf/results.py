@@ -108,7 +108,7 @@ class Followed(Result):
     lag_seconds: float
     """Age of the oldest commit that is not applied yet; 0 if all are applied."""
     query_id: str | None
-    """``query_id``, ``run_id`` and ``batch_id`` are those of Spark's ``StreamingQueryProgress``; None while catching up."""
+    """``query_id``, ``run_id`` and ``batch_id`` are those of Spark's ``StreamingQueryProgress``, in ``foreach_batch``."""
     run_id: str | None
     batch_id: int | None
     inserts: int = 0
@@ -137,8 +137,6 @@ class FollowStatus(Result):
     windows: int
     """Durable steps since the start; ``rows_applied`` is their sum."""
     rows_applied: int
-    queries: int
-    """Streaming queries started so far; over Spark Connect there are none."""
     last: Followed | None
     code: str | None
     error: str | None

@@ -1,13 +1,10 @@
-"""Follows a table: a structured streaming query signals new versions, whole windows are applied as in every run.
+"""Follows a table: the log is asked for new versions at an interval, whole windows are applied as in every run.
 
-Over Spark Connect ``cdf.pipeline.polling`` signals them instead of a query.
+    open the sink, catch up in windows                     what a run does
+    poll the log, apply what is new, poll again … ──▶ cdf.pipeline.polling
 
-    open the sink, catch up in windows                      what a run does
-    query from the position on, one micro-batch after the other ──▶ cdf.pipeline.micro_batches
-
-The checkpoint decides nothing: each query starts with a new one, at the sink's position. Whenever the query ends without
-being stopped (a new column, missing files, a replaced table), the loop starts again: opening and catching up either follow
-the change or refuse it with an error that explains it.
+Whenever polling ends without being stopped (a new column, missing files, a replaced table), the loop starts again: opening
+and catching up either follow the change or refuse it with an error that explains it.
 """
 
 from __future__ import annotations
@@ -29,33 +26,26 @@ from cdf.errors import (
     Paused,
     SourceError,
     WindowOutOfOrder,
-    condition_of,
 )
 from cdf.interrupt import SESSION_GONE, Stop
 from cdf.pipeline.follow_failures import describe_failure
 from cdf.pipeline.micro_batches import MicroBatches, Progress, measure_lag
 from cdf.pipeline.polling import FeedPolls
-from cdf.pipeline.streaming_query import FeedQuery, is_active, stop_query
-from cdf.read_errors import translate
 from cdf.results import Followed, FollowState, FollowStatus
 from cdf.session import cancel_tagged_jobs, check_session, tag_jobs
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
     from cdf.pipeline.runner import Runner
 
 __all__ = ["Following"]
 
 TRIES = 5
-"""Consecutive failures of the query or its source, without a window applied in between, after which following ends."""
+"""Consecutive failures of the source, without a window applied in between, after which following ends."""
 LONGEST_PAUSE_SECONDS = 30.0
 GIVE_UP_SECONDS = 15.0
 """How long to wait for cancelled work."""
 STEADY_SECONDS = 60.0
-"""A query that ran this long did not end because of the previous failure."""
-CHECK_SECONDS = 15.0
-"""How often the position is checked against the table, and the controls are read, while a query runs without changes."""
+"""Polling that went on this long did not end because of the previous failure."""
 CANCELLED = "57014"
 """PostgreSQL's SQLSTATE of a cancelled statement, usually cancelled by its time limit."""
 
@@ -69,7 +59,6 @@ class Following:
         self,
         runner: Runner,
         *,
-        checkpoint: str | None,
         trigger: Mapping[str, Any],
         progress: Progress | None,
     ) -> None:
@@ -78,21 +67,16 @@ class Following:
         check_session(feed.spark)
         self._runner = runner
         self._context = context
-        self._signals: FeedQuery | FeedPolls
-        if feed.over_connect:
-            self._signals = FeedPolls(feed.log, checkpoint=checkpoint, trigger=trigger)
-        else:
-            self._signals = FeedQuery(feed, context.name, checkpoint=checkpoint, trigger=trigger)
+        self._polls = FeedPolls(feed.log, trigger=trigger)
         self._progress = progress
         self._stopping = Stop()
         self._stop = self._stopping.asked
         self._ended = threading.Event()
-        self._query: StreamingQuery | None = None
         self._batches: MicroBatches | None = None
         self._state: FollowState = "starting"
         self._error: CdfError | None = None
         self._last: Followed | None = None
-        self._window_count = self._row_count = self._query_count = 0
+        self._window_count = self._row_count = 0
         self._has_opened = False
         self._failures = self._pauses = 0
         self._waits_for: tuple[FollowState, str] | None = None
@@ -102,11 +86,6 @@ class Following:
 
     # ── for the caller ───────────────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def query(self) -> StreamingQuery | None:
-        """Spark's query; None while none runs, and over Spark Connect. A schema change or a failure replaces it."""
-        return self._query
-
     def stop(self, timeout: float | None = 30.0) -> bool:
         """End after the running window; after ``timeout`` seconds that window is rolled back instead. Safe to call twice.
 
@@ -115,8 +94,7 @@ class Following:
         self._stop.set()
         if batches := self._batches:
             batches.stop()
-        here = threading.current_thread()  # not compared by ident: the ident of an ended thread is used again
-        if here is self._thread or (batches is not None and here is batches.thread):
+        if threading.current_thread() is self._thread:  # not by ident: that of an ended thread is used again
             return False  # called from ``progress``: following ends after that has returned
         if self._ended.wait(timeout):
             return True
@@ -154,7 +132,6 @@ class Following:
             lag_seconds=lag_seconds,
             windows=self._window_count,
             rows_applied=self._row_count,
-            queries=self._query_count,
             last=self._last,
             code=error.code if error else None,
             error=error.message if error else None,
@@ -162,11 +139,11 @@ class Following:
 
     def _measure_lag(self, position: int) -> tuple[int | None, float | None]:
         """→ versions, seconds; None: unknown"""
-        if isinstance(self._signals, FeedQuery):
+        if not self._context.feed.over_connect:
             behind = measure_lag(self._context.feed.log, position)
             return behind.versions, behind.seconds
-        # Polling: from the last poll, without a job on the server, which may be busy or gone
-        latest = self._signals.latest
+        # As the last poll saw it, without a job on the server, which may be busy or gone
+        latest = self._polls.latest
         if latest is None:
             return None, None
         versions = max(0, latest - position)
@@ -198,88 +175,33 @@ class Following:
             self._ended.set()
 
     def _follow(self) -> bool:
-        """Open, catch up, follow. → True if following ended as requested, False if a new query is needed."""
+        """Open, catch up, follow. → True if following ended as requested, False if the sink has to be opened again."""
         context = self._context
         self._state = "catching_up"
         last = context.resolve_last_version(None)
         with self._runner.open(last, retries=self._pauses, stop=self._stopping) as position:
             self._has_opened = True
-            self._batches = batches = MicroBatches(self._runner, position, progress=self._count_progress, trusted=True)
+            self._batches = batches = MicroBatches(self._runner, position, progress=self._count_progress)
             if self._stop.is_set():  # stop() may have been called before there were batches to stop
                 return True
-            try:
-                batches.advance(context.feed.log.latest())
-                return self._stop.is_set() or self._apply_new_versions(batches)
-            finally:
-                self._stop_query()
-                batches.stop()
-                # The sink must not be closed while a window is being applied
-                if not batches.idle.wait(60.0):
-                    self._give_up()
-                    batches.idle.wait(60.0)
+            batches.advance(context.feed.log.latest())
+            return self._stop.is_set() or self._apply_new_versions(batches)
 
     def _apply_new_versions(self, batches: MicroBatches) -> bool:
-        if isinstance(self._signals, FeedQuery):
-            return self._follow_query(self._signals, batches)
         self._state = "following"
         _log.info("following", extra={"pipeline": self._context.name, "version": batches.position.version})
         began = time.monotonic()
         try:
-            return self._signals.apply_new_versions(batches, self._stop, self._runner.controls.refresh)
+            return self._polls.apply_new_versions(batches, self._stop, self._runner.controls.refresh)
         finally:
             if time.monotonic() - began > STEADY_SECONDS:
                 self._failures = self._pauses = 0
 
-    def _follow_query(self, queries: FeedQuery, batches: MicroBatches) -> bool:
-        context = self._context
-        version = batches.position.version
-        assert version is not None  # the sink was loaded or has a position: the latest version is at least 0
-        batches.starts_at = version
-        with queries.create_checkpoint() as checkpoint:
-            query = self._query = queries.start(batches, version, checkpoint)
-            self._query_count += 1
-            self._state = "following"
-            _log.info("following", extra={"pipeline": context.name, "version": version})
-            began = checked = time.monotonic()
-            while not self._stop.wait(0.2) and is_active(query):
-                if time.monotonic() - checked > CHECK_SECONDS:
-                    checked = time.monotonic()
-                    # For the query, a table that was created again with fewer versions is a table without new commits
-                    context.check_position(batches.position)
-                    self._runner.controls.refresh_beside(batches.finish)
-            if self._stop.is_set():
-                batches.idle.wait()
-            self._stop_query()
-        if self._stop.is_set():
-            return True
-        if batches.failure is not None:
-            raise batches.failure
-        failure = query.exception()
-        if failure is None:
-            return queries.ends_by_itself
-        if time.monotonic() - began > STEADY_SECONDS:
-            self._failures = 0
-        condition = condition_of(failure) or ""
-        _log.info("the query ended and is started again", extra={"pipeline": context.name, "condition": condition})
-        error = translate(failure, table=context.feed.table, first=version, last=version)
-        if self._failures >= TRIES:
-            raise error
-        self._failures += 1
-        if not condition.startswith("DELTA_SCHEMA_CHANGED"):
-            self._pause(error)
-        return False  # opening again either follows the change or raises the error that explains it
-
-    def _stop_query(self) -> None:
-        query, self._query = self._query, None
-        if query is not None:
-            stop_query(query, GIVE_UP_SECONDS)
-
     def _give_up(self) -> None:
-        """Cancel the sink's running statement, the jobs of a load or of catching up, and the query."""
+        """Cancel the sink's running statement, and the jobs of a load or a window."""
         self._context.sink.cancel()
         # In a thread of its own: over Spark Connect the request has no time limit, and the server may be gone
         threading.Thread(target=self._cancel_jobs, name=f"cancel-{self._context.name}", daemon=True).start()
-        self._stop_query()
 
     def _cancel_jobs(self) -> None:
         with suppress(Exception):

@@ -6,7 +6,6 @@ import datetime as dt
 import logging
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -58,16 +57,6 @@ class HeededControls:
         ):
             self._controls = sink.controls()
             self._read_at = time.monotonic()
-
-    def refresh_beside(self, finish: Callable[[], None]) -> None:
-        """``refresh`` while another thread may be applying a window. ``finish`` ends it before Paused is raised."""
-        try:
-            self.refresh()
-        except Paused:
-            finish()
-            raise
-        except CdfError as error:  # they are read again before the next window
-            _log.info("controls not read", extra={"pipeline": self._context.name, "code": error.code})
 
     def wait_for_decision(self, error: BrakeStopped | Paused, stop: threading.Event) -> None:
         """Wait until it is worth to try again, or until ``stop`` is set.

@@ -1,9 +1,7 @@
 """Applies what a micro-batch of a streaming query announces: brings the sink to the last commit that the batch touches.
 
-The range comes from the query's own offset log, not from the rows: an OPTIMIZE has no rows. A micro-batch is only a signal.
-If it covers exactly the next window, its rows are used as the window's rows, which saves planning a read. In every other
-case (a part of a commit, a gap, an overlap, too many rows at once) the windows are read from the table. So no checkpoint,
-file limit or repeated batch can do harm.
+The range comes from the query's own offset log, not from the rows: an OPTIMIZE has no rows. A micro-batch is only a signal:
+the windows are read from the table. So no checkpoint, file limit or repeated batch can do harm.
 """
 
 from __future__ import annotations
@@ -14,14 +12,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cdf.changes.columns import COMMIT_VERSION, METADATA_COLUMNS, quoted
-from cdf.changes.row_count import count_rows
 from cdf.errors import CdfError, ConfigError, PositionError
 from cdf.lag import Lag, lag
-from cdf.pipeline.stream_offset import Offset, find_running_query, read_offset
+from cdf.pipeline.stream_offset import find_running_query, read_offset
 from cdf.read_errors import translate
 from cdf.results import Followed, Step
 from cdf.sink import Monitored, Position
@@ -50,8 +45,7 @@ class MicroBatches:
     """The function for ``foreachBatch``, over an open sink: ``batches(micro_batch, batch_id)``.
 
     Each call brings the sink to the end of the last commit that the micro-batch touches, in whole commits. A repeated
-    batch, or one from an older checkpoint, changes nothing; after a gap the versions between are applied first. With
-    ``trusted`` the micro-batch's rows may be used: only for a query that passes the feed's rows on unchanged.
+    batch, or one from an older checkpoint, changes nothing; after a gap the versions between are applied first.
     """
 
     def __init__(
@@ -60,8 +54,6 @@ class MicroBatches:
         position: Position,
         *,
         progress: Progress | None = None,
-        trusted: bool = False,
-        starts_at: int | None = None,
     ) -> None:
         self.position = position
         self.failure: CdfError | None = None
@@ -69,18 +61,11 @@ class MicroBatches:
         self.idle = threading.Event()
         """Set while no window is being applied."""
         self.idle.set()
-        self.starts_at = starts_at
-        """The version at which the query begins, if it is known."""
-        self.thread: threading.Thread | None = None
-        """The thread of Spark's running callback: code in it must not wait for the callback to end."""
         self._runner = runner
         self._context = runner.context
         self._progress = progress
-        self._trusted = trusted
         self._job_group: str | None = None
         """The query's job group."""
-        self._previous: tuple[str, int, Offset] | None = None
-        """Checkpoint, id and end of the previous micro-batch."""
         self._stop = threading.Event()
         self._gate = threading.Lock()
 
@@ -114,15 +99,14 @@ class MicroBatches:
             with suppress(Exception):
                 self._context.feed.spark.sparkContext.cancelJobGroup(self._job_group)
 
-    def __call__(self, micro_batch: DataFrame, batch_id: int) -> None:
+    def __call__(self, _: DataFrame, batch_id: int) -> None:
         with self._gate:
             if self._stop.is_set():
                 raise _closed(self._context)
             self.idle.clear()
-        self.thread = threading.current_thread()
         self._job_group = self._context.feed.spark.sparkContext.getLocalProperty("spark.jobGroup.id")
         try:
-            self._apply(micro_batch, batch_id)
+            self._apply(batch_id)
         except CdfError as error:
             self.failure = error
             raise
@@ -131,10 +115,9 @@ class MicroBatches:
             self.failure = translate(error, table=self._context.feed.table, first=position, last=position)
             raise self.failure from error
         finally:
-            self.thread = None
             self.idle.set()
 
-    def _apply(self, micro_batch: DataFrame, batch_id: int) -> None:
+    def _apply(self, batch_id: int) -> None:
         began = time.monotonic()
         spark = self._context.feed.spark
         query = find_running_query(spark)
@@ -148,11 +131,9 @@ class MicroBatches:
             )
         last = end.touched
         ids = str(query.id()), str(query.runId()), batch_id
-        use = self._use_rows(micro_batch, checkpoint, batch_id, end, last)
-        self.advance(last, began=began, ids=ids, use=use)
+        self.advance(last, began=began, ids=ids)
         if self.position.version is None or self.position.version < last:
             raise _closed(self._context)  # or else Spark would record the micro-batch as done
-        self._previous = (checkpoint, batch_id, end)
 
     def advance(
         self,
@@ -160,12 +141,11 @@ class MicroBatches:
         *,
         began: float | None = None,
         ids: tuple[str, str, int] | None = None,
-        use: Callable[[Window], Window] | None = None,
     ) -> None:
-        """Bring the sink to ``last``, window by window. ``use`` may give a window other rows."""
+        """Bring the sink to ``last``, window by window."""
         began = time.monotonic() if began is None else began
         context = self._context
-        current = _CurrentWindow(use)
+        current = _CurrentWindow()
         for step in self._runner.steps(self.position, last, through=current):
             seconds = time.monotonic() - began
             table_id = self.position.table_id or context.feed.log.metadata().table_id
@@ -182,47 +162,16 @@ class MicroBatches:
                 return
             began = time.monotonic()
 
-    def _use_rows(
-        self, micro_batch: DataFrame, checkpoint: str, batch_id: int, end: Offset, last: int
-    ) -> Callable[[Window], Window] | None:
-        """A function that gives a window the micro-batch's rows, if these are exactly the window's rows."""
-        if not self._trusted or self.position.version is None:
-            return None
-        if self._previous is not None and self._previous[:2] == (checkpoint, batch_id - 1):
-            previous: Offset | None = self._previous[2]
-        else:
-            previous = read_offset(self._context.feed.spark, checkpoint, batch_id - 1)
-        # This batch may hold the rest of a commit that the previous batch touched: such a commit is read from the table
-        starts = self.starts_at if previous is None else previous.touched + 1
-        if starts is None or (previous is None and batch_id > 0):
-            return None
-
-        def use(window: Window) -> Window:
-            complete = end.complete(atomic=window.commits[-1].atomic)
-            # The batch must not hold more than the window either: the rows of other commits would be read as well
-            if (window.first, window.last) != (starts, last) or complete is None or complete < last:
-                return window
-            wanted = [(field.name, field.dataType) for field in window.schema.fields]
-            found = {field.name: field.dataType for field in micro_batch.schema.fields}
-            if any(found.get(name) != kind for name, kind in wanted):
-                return window
-            columns = [quoted(name) for name in (*window.schema.names, *METADATA_COLUMNS)]
-            rows = micro_batch.where(quoted(COMMIT_VERSION).between(window.first, window.last)).select(*columns)
-            return count_rows(replace(window, read=lambda: rows))
-
-        return use
-
 
 class _CurrentWindow:
     """Keeps the window that was applied last, which knows its number of rows."""
 
-    def __init__(self, use: Callable[[Window], Window] | None) -> None:
-        self._use = use
+    def __init__(self) -> None:
         self._window: Window | None = None
 
     def __call__(self, window: Window) -> Window:
-        self._window = window if self._use is None else self._use(window)
-        return self._window
+        self._window = window
+        return window
 
     @property
     def rows(self) -> int | None:

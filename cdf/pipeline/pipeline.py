@@ -149,23 +149,18 @@ class Pipeline:
 
     def follow(
         self,
-        checkpoint: str | None = None,
         trigger: Mapping[str, Any] | None = None,
         *,
         progress: Callable[[Followed], None] | None = None,
     ) -> Following:
-        """Catch up, then follow the table by a structured streaming query until the handle is stopped.
+        """Catch up, then ask the table's log for new commits at an interval, until the handle is stopped.
 
-        Returns at once. ``trigger`` is ``{"processingTime": "1 second"}`` (the default) or ``{"availableNow": True}``, which
-        ends after catching up. ``checkpoint`` is a folder for Spark's files while the query runs (default: a temporary
-        one); the sink keeps the position, so nothing in it is needed after a restart. ``progress`` is called after each
-        durable step, in the handle's thread. Following waits for a database that became unreachable, and follows a new
-        column. An error that needs a decision ends it, and ``await_termination`` raises that error. Over Spark Connect the
-        log is asked for new commits at the trigger's interval, without a query and a checkpoint.
+        Returns at once. ``trigger`` is ``{"processingTime": "1 second"}``, the interval (the default), or
+        ``{"availableNow": True}``, which ends after catching up. ``progress`` is called after each durable step, in the
+        handle's thread. Following waits for a database that became unreachable, and follows a new column. An error that
+        needs a decision ends it, and ``await_termination`` raises that error.
         """
-        return Following(
-            self.runner, checkpoint=checkpoint, trigger=trigger or {"processingTime": "1 second"}, progress=progress
-        )
+        return Following(self.runner, trigger=trigger or {"processingTime": "1 second"}, progress=progress)
 
     @contextmanager
     def foreach_batch(self, *, progress: Callable[[Followed], None] | None = None) -> Iterator[MicroBatches]:

@@ -1,6 +1,8 @@
-"""Follows without a streaming query: asks the log for new versions at an interval.
+"""Asks the log for new versions at an interval, until following is stopped or the sink has to be opened again.
 
-Over Spark Connect ``foreachBatch`` would run on the server, which has neither the sink nor its lease."""
+No streaming query does it: Spark needs more time to plan a micro-batch than to read a small commit, and over Spark Connect
+``foreachBatch`` would run on the server, which has neither the sink nor its lease.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +14,35 @@ from typing import TYPE_CHECKING, Any
 from cdf.changes.schema_diff import compare, same_names_in_files
 from cdf.errors import ConfigError, SourceError
 from cdf.lag import parse_interval
-from cdf.pipeline.streaming_query import check_trigger
 
 if TYPE_CHECKING:
     from cdf.changes.commits import Metadata
     from cdf.pipeline.micro_batches import MicroBatches
     from cdf.source.log import TableLog
 
-__all__ = ["FeedPolls"]
+__all__ = ["FeedPolls", "check_trigger"]
 
 REFRESH_SECONDS = 60.0
 """How often Delta is asked for the latest version, instead of looking for the next commit file."""
+SHORTEST_SECONDS = 0.01
+"""The shortest pause between two polls, also for the interval 0: a poll is two requests to the storage."""
+
+
+def check_trigger(trigger: Mapping[str, Any]) -> dict[str, Any]:
+    if list(trigger) == ["availableNow"] and trigger["availableNow"] is True:
+        return dict(trigger)
+    if list(trigger) == ["processingTime"] and isinstance(trigger["processingTime"], str):
+        return dict(trigger)
+    raise ConfigError(
+        "the trigger cannot be used",
+        hint='give {"processingTime": "1 second"} to follow, or {"availableNow": True} to stop after catching up',
+    )
 
 
 class FeedPolls:
-    """Asks one log for new versions. ``trigger`` is that of a streaming query."""
+    """Asks one log for new versions. ``trigger``: when to poll, in the words of a streaming query."""
 
-    def __init__(self, log: TableLog, *, checkpoint: str | None, trigger: Mapping[str, Any]) -> None:
-        if checkpoint is not None:
-            raise ConfigError(
-                "over Spark Connect following has no streaming query, so a checkpoint has no use",
-                hint="leave out the checkpoint: the target keeps the position",
-            )
+    def __init__(self, log: TableLog, *, trigger: Mapping[str, Any]) -> None:
         self._log = log
         self._seconds = _parse_seconds(trigger)
         self.latest: int | None = None
@@ -53,7 +62,8 @@ class FeedPolls:
                 refreshed = time.monotonic()
             with self._log.cache_reads():
                 latest = self._log.latest(refresh=refresh)
-                changed = _differs(self._log.metadata(), metadata)
+                now = self._log.metadata()
+                changed = now is not metadata and _differs(now, metadata)
             self.latest = latest
             if changed or latest < version:
                 return False
@@ -84,4 +94,4 @@ def _parse_seconds(trigger: Mapping[str, Any]) -> float | None:
         seconds = -1.0
     if seconds < 0 or not any(letter.isdigit() for letter in interval):
         raise ConfigError(f"the trigger's interval {interval!r} cannot be used", hint="write it as in: 1 second")
-    return seconds
+    return max(seconds, SHORTEST_SECONDS)

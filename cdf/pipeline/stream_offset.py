@@ -22,8 +22,6 @@ class Offset:
     version: int
     index: int
     """-1: before ``version``; below -1: a schema change at it; from 0 on: the number of its files that were delivered."""
-    snapshot: bool
-    """Still delivering the table's rows as of ``version``, not changes."""
 
     @classmethod
     def parse(cls, line: str) -> Offset:
@@ -32,23 +30,12 @@ class Offset:
             table_id=str(found["reservoirId"]),
             version=int(found["reservoirVersion"]),
             index=int(found["index"]),
-            snapshot=bool(found.get("isStartingVersion", False)),
         )
 
     @property
     def touched(self) -> int:
         """The last version of which anything was delivered."""
         return self.version if self.index >= 0 else self.version - 1
-
-    def complete(self, *, atomic: bool) -> int | None:
-        """The last version that was delivered as a whole; None while the offset is in a snapshot.
-
-        Delta never divides a commit with change files (``atomic``), so an offset inside such a commit comes after all of
-        it. An offset inside any other commit means that a part of it is still missing.
-        """
-        if self.snapshot:
-            return None
-        return self.version if self.index >= 0 and atomic else self.version - 1
 
 
 def read_offset(spark: SparkSession, checkpoint: str, batch_id: int) -> Offset | None:

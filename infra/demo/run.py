@@ -207,7 +207,7 @@ class _Demo:
     def _follow(self, spark: SparkSession, project: Project) -> None:
         followed: dict[str, FollowedPipeline] = {}
         try:
-            with self._doing("starting a streaming query"):
+            with self._doing("starting to follow"):
                 for name in self.targets:
                     followed[name] = FollowedPipeline(self.runtime.build_pipeline(project, name, spark))
                 while any(one.handle.status().state in ("starting", "catching_up") for one in followed.values()):

@@ -11,7 +11,6 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
-from cdf.pipeline.stream_offset import Offset
 from infra.embedded.postgres import EmbeddedPostgres
 from tests.acceptance.commands import (
     KILLED,
@@ -31,7 +30,7 @@ TARGET = "public.customers"
 FOLLOW = ("run", "--follow", "--interval-seconds", "0.1")
 
 HELD = 20_261
-"""The advisory lock at which a follower is held between its window's commit and Spark's note of the micro-batch."""
+"""The advisory lock at which a follower is held right after its window's commit."""
 HOLD = (
     "create function public.hold() returns trigger language plpgsql set lock_timeout = 0 as"
     f" $$ begin perform pg_advisory_xact_lock({HELD}); return new; end $$",
@@ -74,7 +73,7 @@ def test_killed_at_every_point_of_following(
     insert(spark, delta_path, 2)
     run.until(lambda: database.position() == 2, "the first commit that is followed")
 
-    # while the rows of a micro-batch are being staged
+    # while the rows of a window are being staged
     stage = database.staging("stage", epoch)
     assert stage is not None
     with database.locked(stage):
@@ -111,20 +110,18 @@ def test_killed_at_every_point_of_following(
 
 
 @pytest.mark.timeout(900)
-def test_killed_after_the_commit_before_spark_has_noted_the_micro_batch(
-    project: Project, database: Database, spark: SparkSession, delta_path: str, tmp_path: Path
+def test_killed_after_the_commit_before_the_step_is_recorded(
+    project: Project, database: Database, spark: SparkSession, delta_path: str
 ) -> None:
-    """The sink has the window and Spark's checkpoint does not: the successor believes the sink."""
+    """The sink has the window, and the follower does not know it yet: the successor does not apply it again."""
     create_source(spark, delta_path)
     insert(spark, delta_path, 1)
     project.write({"customers": pipeline(delta_path)})
-    checkpoint = tmp_path / "checkpoint"
-    follow = (*FOLLOW, "--checkpoint", f"file://{checkpoint}")
-    run = project.start(*follow, own_jvm=KILLED)
+    run = project.start(*FOLLOW, own_jvm=KILLED)
     run.until(lambda: database.position() == 1, "the initial copy")
     run.until(lambda: "following" in _events(run), "it follows")
     insert(spark, delta_path, 2)
-    run.until(lambda: database.position() == 2 and _last_batch(checkpoint) == (2, True), "Spark has noted version 2")
+    run.until(lambda: database.position() == 2, "the first commit that is followed")
 
     # The sink keeps the figures of a step right after the step's commit: there it waits
     for statement in HOLD:
@@ -138,16 +135,17 @@ def test_killed_after_the_commit_before_spark_has_noted_the_micro_batch(
     )
     run.until(lambda: database.value(HOLDING), "it waits after its commit")
     equal(database, spark, delta_path, 3)
-    assert _last_batch(checkpoint) == (3, False)
     run.kill()
-    assert _last_batch(checkpoint) == (3, False), "the kill came too late"
+    assert 3 not in [line["version"] for line in _lines(run) if line["event"] == "window applied"], (
+        "the kill came too late"
+    )
     written = database.query(WRITTEN)
     database.query("select pg_advisory_unlock(%s)", HELD)
     database.query("drop trigger hold on deltarelay.progress")
     database.no_backends()
     equal(database, spark, delta_path, 3)
 
-    run = project.start(*follow, own_jvm=KILLED)
+    run = project.start(*FOLLOW, own_jvm=KILLED)
     run.until(lambda: "following" in _events(run), "the successor follows")
     insert(spark, delta_path, 4)
     run.until(lambda: database.position() == 4, "it goes on")
@@ -168,16 +166,6 @@ def _lines(run: Running) -> list[dict[str, Any]]:
 
 def _events(run: Running) -> list[str]:
     return [line["event"] for line in _lines(run)]
-
-
-def _last_batch(checkpoint: Path) -> tuple[int, bool] | None:
-    """Of the youngest micro-batch in any checkpoint: the last version in it, and whether Spark has noted it as done."""
-    planned = [file for file in checkpoint.glob("customers/*/offsets/*") if file.name.isdigit()]
-    if not planned:
-        return None
-    file = max(planned, key=lambda file: (file.parent.stat().st_mtime, int(file.name)))
-    end = Offset.parse(file.read_text().splitlines()[2])
-    return end.touched, (file.parents[1] / "commits" / file.name).exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])

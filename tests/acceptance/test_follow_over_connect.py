@@ -99,13 +99,3 @@ def test_a_server_that_stops_ends_it_with_one_error(
     assert "Traceback" not in done.err
     assert database.value("select lease_until is null from deltarelay.position")
     database.no_backends()
-
-
-def test_a_checkpoint_is_refused(
-    project: Project, connect: SparkSession, connect_address: str, delta_path: str
-) -> None:
-    create_source(connect, delta_path)
-    use_server(project, delta_path, connect_address)
-    done = project.run(*FOLLOW, "--checkpoint", "file:/tmp/unused", own_jvm=NO_JVM)
-    assert done.code == 2
-    assert "a checkpoint has no use" in done.err

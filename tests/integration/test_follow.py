@@ -1,4 +1,4 @@
-"""Following a real Delta table into a real PostgreSQL: whole commits, whatever the micro-batches and the checkpoint are."""
+"""Following a real Delta table into a real PostgreSQL, also by a query of the user's own: always in whole commits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from cdf.errors import (
     VersionsExpired,
 )
 from cdf.pipeline import micro_batches
-from cdf.pipeline.micro_batches import MicroBatches
 from infra.config.load import load
 from infra.diagnostics.status import read_pipeline_status
 from tests.fixtures.fix_postgres import Pg
@@ -63,7 +62,7 @@ class Watched:
         raise AssertionError(f"never seen: {what}; {self.handle.status()}")
 
     def following(self) -> None:
-        self.until(lambda: self.handle.status().state == "following", "a running query")
+        self.until(lambda: self.handle.status().state == "following", "the state `following`")
 
     def at(self, version: int) -> None:
         self.until(lambda: any(one.position >= version for one in self.told), f"version {version}")
@@ -89,7 +88,7 @@ def follow(spark: SparkSession, pg: Pg, delta_path: str) -> Iterator[Callable[..
     yield one
     for watched in made:
         watched.handle.stop()
-    assert not [query.name for query in spark.streams.active if (query.name or "").startswith("deltarelay")]
+    assert not spark.streams.active
 
 
 def same(spark: SparkSession, pg: Pg, path: str, table: str = "target") -> None:
@@ -97,6 +96,17 @@ def same(spark: SparkSession, pg: Pg, path: str, table: str = "target") -> None:
     expected = sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
     names = ", ".join(f'"{name}"' for name in spark.read.format("delta").load(path).columns)
     assert sorted(pg.query(f"select {names} from {{schema}}.{table}")) == expected
+
+
+def epoch(pg: Pg) -> int:
+    ((found,),) = pg.query("select epoch from deltarelay.position where target = %s", f"{pg.schema}.target")
+    return int(found)
+
+
+def waits_for_lock(pg: Pg) -> bool:
+    """Whether the applying transaction waits for the target."""
+    waiting = "select count(*) from pg_locks where not granted and relation = '{schema}.target'::regclass"
+    return pg.query(waiting) != [(0,)]
 
 
 @contextmanager
@@ -142,7 +152,7 @@ def test_commits_of_every_kind_arrive_while_it_follows(
     table = inserted(spark, delta_path, 2)
     watched = follow()
     watched.following()
-    time.sleep(3)  # hundreds of triggers with nothing new
+    time.sleep(3)  # hundreds of polls with nothing new
     assert watched.handle.status().windows == 1
     table.sql(
         "insert into {t} values (10, 'a'), (11, 'a')",
@@ -166,7 +176,6 @@ def test_commits_of_every_kind_arrive_while_it_follows(
     assert all(after.first == before.last + 1 for before, after in itertools.pairwise(windows))
     assert windows[-1].lag_versions == 0
     assert windows[-1].lag_seconds == 0.0
-    assert all(one.batch_id is not None and one.query_id and one.run_id for one in windows)
     assert all({"stage", "apply", "total"} <= one.seconds.keys() for one in windows)
     json.dumps(windows[-1].to_dict())
     watched.handle.stop()
@@ -423,13 +432,13 @@ def test_a_window_that_is_being_applied_at_the_end_is_cancelled(
 # ── what happens to the table meanwhile ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_added_column_replaces_the_query_once_and_loses_nothing(
+def test_an_added_column_opens_the_sink_once_more_and_loses_nothing(
     spark: SparkSession, pg: Pg, delta_path: str, follow: Any
 ) -> None:
     table = inserted(spark, delta_path, 1)
     watched = follow()
     watched.following()
-    first = watched.handle.query
+    before = epoch(pg)
     table.sql(
         "insert into {t} values (2, 'a')", "alter table {t} add columns (n int)", "insert into {t} values (3, 'a', 7)"
     )
@@ -438,8 +447,7 @@ def test_an_added_column_replaces_the_query_once_and_loses_nothing(
     table.sql("update {t} set n = 8 where id = 2")
     watched.at(5)
     same(spark, pg, delta_path)
-    assert watched.handle.status().queries == 2
-    assert watched.handle.query is not first
+    assert epoch(pg) == before + 1
 
 
 @pytest.mark.parametrize(
@@ -494,14 +502,16 @@ def test_a_target_that_is_restored_under_it_is_brought_up_to_date(
 
 
 def test_a_table_that_was_made_again_with_fewer_versions_is_noticed(
-    spark: SparkSession, pg: Pg, delta_path: str, follow: Any, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, pg: Pg, delta_path: str, follow: Any
 ) -> None:
-    monkeypatch.setattr("cdf.pipeline.follow.CHECK_SECONDS", 1.0)
-    inserted(spark, delta_path, 5)
+    place, swapped = Path(delta_path), Path(f"{delta_path}-swapped")
+    for versions in (5, 1):
+        inserted(spark, f"{place}-{versions}", versions)
+    place.symlink_to(f"{place}-5")
     watched = follow()
     watched.following()
-    shutil.rmtree(delta_path)
-    inserted(spark, delta_path, 1)
+    swapped.symlink_to(f"{place}-1")
+    swapped.replace(place)  # at once: no poll may find the table missing
     error = watched.stopped_by()
     assert isinstance(error, (TableReplaced, VersionNotFound)), error
     assert position(pg) == 5
@@ -628,8 +638,7 @@ def test_stop_lets_the_running_window_finish(spark: SparkSession, pg: Pg, delta_
     watched.following()
     with held(pg):
         table.sql("insert into {t} values (2, 'a')")
-        batches: MicroBatches = watched.handle._batches  # type: ignore[assignment]
-        watched.until(lambda: not batches.idle.is_set(), "a window at work")
+        watched.until(lambda: waits_for_lock(pg), "a window at work")
         stopping = threading.Thread(target=watched.handle.stop)
         stopping.start()
         time.sleep(0.5)
@@ -647,10 +656,9 @@ def test_a_window_that_does_not_end_is_rolled_back_by_stop(
     watched.following()
     with held(pg):
         table.sql("insert into {t} values (2, 'a')")
-        batches: MicroBatches = watched.handle._batches  # type: ignore[assignment]
-        watched.until(lambda: not batches.idle.is_set(), "a window at work")
+        watched.until(lambda: waits_for_lock(pg), "a window at work")
         watched.handle.stop(timeout=1.0)
-    watched.until(lambda: batches.idle.is_set(), "the end of that window")
+    assert watched.handle.await_termination(PATIENCE_SECONDS)
     again = follow()
     again.at(2) if position(pg) == 1 else None
     again.following()

@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdf import Brakes, ChangeFeed, Pipeline
-from cdf.pipeline import follow
 from cdf.sink import Approval
 from cdf.sink.controls import approve_window, pause, resume
 from cdf.testing import MemorySink
@@ -21,7 +20,6 @@ NOW = dt.datetime(2026, 3, 1, 9, tzinfo=dt.UTC)
 @pytest.fixture(autouse=True)
 def decide_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cdf.pipeline.heed_controls.DECISION_SECONDS", 0.2)
-    monkeypatch.setattr(follow, "CHECK_SECONDS", 0.2)
     monkeypatch.setattr("cdf.pipeline.heed_controls.MAX_AGE_SECONDS", 0.1)
 
 

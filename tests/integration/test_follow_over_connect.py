@@ -1,4 +1,4 @@
-"""Following over a real Spark Connect server: by polling, with the same windows, lease and errors as a streaming query."""
+"""Following over a real Spark Connect server: with the same windows, lease and errors as in a classic session."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Followed, Pipeline
-from cdf.errors import CdfError, ConfigError, FeedNotEnabled, Fenced, LeaseHeld, TableReplaced, VersionNotFound
+from cdf.errors import CdfError, FeedNotEnabled, Fenced, LeaseHeld, TableReplaced, VersionNotFound
 from cdf.pipeline import polling
 from tests.acceptance.commands import wait_for
 from tests.fixtures.fix_postgres import Pg
-from tests.integration.delta_table import Table, inserted
+from tests.integration.delta_table import inserted
 from tests.integration.postgres_case import position, sink_of
 
 PATIENCE_SECONDS = 120.0
@@ -84,8 +84,8 @@ def test_commits_arrive_while_it_follows_also_after_a_new_column(
     windows = watched.steps[1:]
     assert [step.first for step in windows] == [3, *(step.last + 1 for step in windows[:-1])], "each version once"
     status = watched.handle.status()
-    assert (status.state, status.position, status.lag_versions, status.queries) == ("following", last + 1, 0, 0)
-    assert (windows[-1].rows_applied, windows[-1].batch_id, watched.handle.query) == (1, None, None)
+    assert (status.state, status.position, status.lag_versions) == ("following", last + 1, 0)
+    assert (windows[-1].rows_applied, windows[-1].batch_id) == (1, None)
     assert watched.handle.stop()
     assert watched.handle.status().state == "stopped"
     assert position(pg) == last + 1
@@ -110,7 +110,7 @@ def test_available_now_ends_after_catching_up(connect: SparkSession, pg: Pg, del
     assert position(pg) == 2
 
 
-def test_a_decision_ends_it_with_the_same_error_as_a_streaming_query(
+def test_a_decision_ends_it_with_the_same_error_as_in_a_classic_session(
     connect: SparkSession, pg: Pg, delta_path: str, follow: Any
 ) -> None:
     table = inserted(connect, delta_path, 2)
@@ -162,11 +162,3 @@ def test_lost_connections_are_waited_for(connect: SparkSession, pg: Pg, delta_pa
     )
     table.sql("insert into {t} values (2, 'a')")
     watched.at(2)
-
-
-def test_what_has_no_use_without_a_query_is_refused(connect: SparkSession, delta_path: str, follow: Any) -> None:
-    Table(connect, delta_path)
-    with pytest.raises(ConfigError, match="a checkpoint has no use"):
-        follow(checkpoint="file:/tmp/checkpoint")
-    with pytest.raises(ConfigError, match="interval 'soon' cannot be used"):
-        follow(trigger={"processingTime": "soon"})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cdf import Brakes, Limits, Pipeline
-from cdf.errors import BrakeStopped, ConfigError, Paused, SinkUnavailable
+from cdf.errors import BrakeStopped, ConfigError, Paused
 from cdf.pipeline import brakes as brakes_module
 from cdf.pipeline import heed_controls as heed_controls_module
 from cdf.pipeline.heed_controls import HeededControls
@@ -181,27 +181,6 @@ def test_a_follower_waits_for_a_decision_or_for_new_commits(monkeypatch: pytest.
     later = Waits(lambda _: None)
     controls.wait_for_decision(error, later)
     assert later.count == 1
-
-
-def test_a_pause_lets_the_running_window_end() -> None:
-    _, sink, controls, _ = stopped_pipeline()
-    controls.forget()
-    sink.change_controls(lambda found: pause(found, now=NOW, by="maria", reason="migration"))
-    calls: list[str] = []
-    with pytest.raises(Paused):
-        controls.refresh_beside(lambda: calls.append("finished"))
-    assert calls == ["finished"]
-
-
-def test_controls_that_cannot_be_read_do_not_end_a_running_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, sink, controls, _ = stopped_pipeline()
-    controls.forget()
-
-    def fail() -> Controls:
-        raise SinkUnavailable("too many connections", hint="wait")
-
-    monkeypatch.setattr(sink, "controls", fail)
-    controls.refresh_beside(lambda: pytest.fail("the window was ended"))
 
 
 def test_a_target_that_keeps_deleted_rows_needs_no_brake_on_deletes(monkeypatch: pytest.MonkeyPatch) -> None:

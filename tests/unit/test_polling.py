@@ -40,4 +40,4 @@ def test_what_opens_the_sink_again(now: Metadata, differs: bool) -> None:
 def test_intervals_that_cannot_be_used(interval: str) -> None:
     log: Any = None
     with pytest.raises(ConfigError, match="interval"):
-        FeedPolls(log, checkpoint=None, trigger={"processingTime": interval})
+        FeedPolls(log, trigger={"processingTime": interval})

@@ -40,14 +40,6 @@ def run(
     interval_seconds: Annotated[
         float, typer.Option("--interval-seconds", min=0, help="With --follow: seconds between checks for new commits.")
     ] = 1.0,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="With --follow: the folder of Spark's streaming checkpoints, which are only needed while it runs "
-            "(default: a temporary folder; on a cluster, name a shared one).",
-        ),
-    ] = None,
     reload: Annotated[
         bool,
         typer.Option(
@@ -105,7 +97,6 @@ def run(
             config,
             pipeline,
             interval_seconds=interval_seconds,
-            checkpoint=checkpoint,
             listen=None if metrics_port is None else Listen(metrics_host, metrics_port),
         )
         _finish(output, results, codes)

@@ -38,7 +38,6 @@ def follow_pipelines(
     wanted: Sequence[str] | None,
     *,
     interval_seconds: float,
-    checkpoint: str | None,
     listen: Listen | None = None,
 ) -> tuple[list[dict[str, Any]], list[int]]:
     """Follow until all pipelines have failed, or until Ctrl-C or SIGTERM. → entries for --json, exit codes"""
@@ -57,8 +56,7 @@ def follow_pipelines(
             observers.begin(name, functools.partial(_read_status, running, name))
             try:
                 pipeline = build_pipeline(project, name, spark, probes=probes)
-                folder = None if checkpoint is None else f"{checkpoint.rstrip('/')}/{name}"
-                running[name] = pipeline.follow(folder, trigger, progress=_create_step_recorder(name, observers))
+                running[name] = pipeline.follow(trigger, progress=_create_step_recorder(name, observers))
             except Exception as error:
                 failures.record(name, error)
         with _draw_table(output, running) as refresh:
