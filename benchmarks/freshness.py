@@ -42,7 +42,7 @@ __all__ = ["measure"]
 
 Commit = Callable[[int], dict[str, Any]]
 
-AIM = 2.5
+AIM = 2.0
 SIZES = (1, 100, 1_000)
 TABLE = "public.freshness"
 BLOCK = 15
