@@ -1,7 +1,7 @@
 """What does ``verify`` cost beyond reading both sides?
 
-A million rows of ten mixed columns, equal on both sides. Ours is the whole comparison: it renders and hashes every row on
-each side, and compares the checksums. Held against it is a plain scan of both sides: Spark reads every column of the
+A million rows of ten mixed columns, equal on both sides. Ours is the whole comparison: it hashes every row on each side, and
+compares the sums. Held against it is a plain scan of both sides: Spark reads every column of the
 source, PostgreSQL the last column of every row (so it walks over the others). The two take turns in an order left to chance.
 
 The second answer is about a target that keeps deleted rows (``deletes: ignore``): the source has lost every tenth row, so

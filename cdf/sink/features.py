@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cdf.sink.contract import Sink
@@ -22,6 +23,9 @@ from cdf.sink.records import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
     from cdf.changes.window import Snapshot
     from cdf.errors import CdfError
 
@@ -29,11 +33,13 @@ __all__ = [
     "Comparable",
     "Controllable",
     "DeadLetterStore",
+    "HashingImage",
     "Image",
     "Monitored",
     "Movable",
     "Observable",
     "Reloadable",
+    "RowHashes",
     "SetsAside",
     "Tracked",
 ]
@@ -227,6 +233,31 @@ class Image(Protocol):
     def set_aside(self) -> Collection[str]:
         """Digests of the keys of dead letters. They are not compared: neither ``digest`` nor ``rows`` includes them."""
         return ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowHashes:
+    """A hash of every row that source and target compute alike, so that equal sums show that both hold the same rows.
+
+    Rows that ``verify`` must report as different need different hashes, except by chance. Equal rows may have different
+    ones: then all rows are compared as those of any other image.
+    """
+
+    of_batch: Callable[[pa.RecordBatch], np.ndarray[Any, np.dtype[np.int64]]]
+    """The hashes of rows of the source with the columns of ``Image.columns``. Spark's tasks call it."""
+    of_target: Callable[[], BucketDigest]
+    """All rows of the target as one bucket: their number, and the sum of their hashes. Called in a thread."""
+    cancel: Callable[[], None]
+    """End ``of_target`` early; raises nothing. Called in another thread, until it has ended."""
+
+
+@runtime_checkable
+class HashingImage(Protocol):
+    """An image that can also show cheaply that nothing differs."""
+
+    def row_hashes(self) -> RowHashes | None:
+        """None: not for these columns. Asked only of an image without dead letters that keeps no deleted rows."""
+        ...
 
 
 @runtime_checkable

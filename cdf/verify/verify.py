@@ -1,8 +1,9 @@
 """Does the target hold what the source held at the target's position?
 
-Counts are compared first, then a checksum per bucket of keys. Only the rows of buckets that differ are compared one by
-one, by their digests. Both sides are read at one moment: the target together with its position in one database snapshot,
-the source by time travel to that position.
+If the sink can compute a hash of each row, the sums of all hashes are compared first (``equality``). If they differ, a
+checksum per bucket of keys is compared, and the rows of buckets that differ are compared one by one, by their digests. Both
+sides are read at one moment: the target together with its position in one database snapshot, the source by time travel to
+that position.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cdf.result import Result
 from cdf.sink import BucketDigest, Comparable, Image, Position, RowDigest, Sink, Source
 from cdf.spark_versions import repartition_by_number
 from cdf.verify.differences import Difference, Differences, RowsByBucket, bucket_of
+from cdf.verify.equality import count_if_equal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -99,7 +101,8 @@ def verify(
     if not isinstance(replica.sink, Comparable):
         raise VerificationError("this sink cannot be compared with its source", hint="use the sink's own check")
     feed = replica.feed
-    with replica.sink.image(replica.describe_source(feed.log.metadata().schema)) as image:
+    # The log is read after the position: it has the position's version
+    with replica.sink.image(replica.describe_source(feed.log.metadata().schema)) as image, feed.log.cache_reads():
         version = image.position.version if at is None else at
         if version is None:
             raise VerificationError(
@@ -111,17 +114,18 @@ def verify(
         try:
             snapshot = replica.snapshot(version)
             rows = snapshot.read()
+            source = replica.describe_source(snapshot.schema)
         except VersionsExpired as error:
             raise _history_gone(error, feed.table, version) from error
     # A second image, with the schema of its own version, which may be older than the present one
-    with replica.sink.image(replica.describe_source(snapshot.schema)) as image:
+    with replica.sink.image(source) as image:
         if at is None and image.position.version != version:
             raise VerificationError(
                 "the target's position changed while the comparison was starting",
                 hint="run verify again, or stop the pipeline first",
             )
         try:
-            return _compare(replica, image, rows, version, show_keys, most_examples, began)
+            return _compare(replica, image, snapshot, rows, show_keys, most_examples, began)
         except CdfError:
             raise
         except Exception as error:
@@ -139,56 +143,76 @@ def _history_gone(error: VersionsExpired, table: str, version: int) -> Verificat
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    source_rows: int
+    target_rows: int
+    buckets: int
+    differing: int
+    complete: bool
+    counts: Differences
+
+
 def _compare(
-    replica: Replica, image: Image, rows: DataFrame, version: int, show_keys: bool, most: int, began: float
+    replica: Replica, image: Image, snapshot: Snapshot, rows: DataFrame, show_keys: bool, most: int, began: float
 ) -> Verification:
     if image.columns is not None:
         rows = rows.select(*map(quoted, image.columns))
-    schema = rows.schema
-    target_rows, rows_read = image.row_count(), rows.count()
-    # By the larger side: with an empty target the whole source must not become one bucket
-    buckets = min(MOST_BUCKETS, max(1, math.ceil(max(target_rows, rows_read) / ROWS_PER_BUCKET)))
-    hashed = digests(rows, schema, replica.key, buckets, show_keys=show_keys, by_element=image.by_element)
-    if image.set_aside:
-        hashed = hashed.where(~F.col(KEY_DIGEST).isin(list(image.set_aside)))
-    counts = Differences(most, image.keeps_deleted)
-    if image.keeps_deleted and target_rows - rows_read >= buckets:
-        # With a kept row in most buckets their checksums show nothing: all rows are compared at once
-        chosen, complete = list(range(buckets)), True
-        _compare_rows(image, hashed, buckets, chosen, max(target_rows, rows_read), show_keys, counts)
-        source_rows, differing = counts.source_rows, counts.differing_buckets
+    equal_rows = count_if_equal(image, snapshot, rows)
+    if equal_rows is None:
+        found = _compare_buckets(replica.key, image, rows, show_keys, most)
     else:
-        source, target = _read_checksums(hashed), image.digest(buckets)
-        different = sorted(
-            bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket)
-        )
-        # If the target keeps deleted rows, a differing bucket proves nothing: then all of them are compared by row
-        chosen = different if image.keeps_deleted else _choose_buckets(different, source, target)
-        complete, differing = len(chosen) == len(different), len(different)
-        if chosen:
-            size = sum(source[bucket].rows for bucket in chosen if bucket in source)
-            _compare_rows(image, hashed, buckets, chosen, size, show_keys, counts)
-        source_rows = sum(digest.rows for digest in source.values())
+        buckets = _count_buckets(equal_rows)
+        found = _Comparison(equal_rows, equal_rows, buckets, 0, True, Differences(most, image.keeps_deleted))
+    counts = found.counts
     has_differences = counts.missing or counts.different or counts.duplicate
     return Verification(
         pipeline=replica.name,
         table=replica.feed.table,
-        version=version,
-        source_rows=source_rows,
-        target_rows=target_rows,
-        equal=not differing or (image.keeps_deleted and complete and not has_differences),
+        version=snapshot.version,
+        source_rows=found.source_rows,
+        target_rows=found.target_rows,
+        equal=not found.differing or (image.keeps_deleted and found.complete and not has_differences),
         missing=counts.missing,
         extra=counts.extra,
         different=counts.different,
         duplicate=counts.duplicate,
         set_aside=len(image.set_aside),
         kept=counts.kept,
-        complete=complete,
-        buckets=buckets,
-        differing_buckets=differing,
+        complete=found.complete,
+        buckets=found.buckets,
+        differing_buckets=found.differing,
         examples=tuple(counts.examples),
         seconds=round(time.monotonic() - began, 3),
     )
+
+
+def _compare_buckets(key: tuple[str, ...], image: Image, rows: DataFrame, show_keys: bool, most: int) -> _Comparison:
+    target_rows, rows_read = image.row_count(), rows.count()
+    # By the larger side: with an empty target the whole source must not become one bucket
+    buckets = _count_buckets(max(target_rows, rows_read))
+    hashed = digests(rows, rows.schema, key, buckets, show_keys=show_keys, by_element=image.by_element)
+    if image.set_aside:
+        hashed = hashed.where(~F.col(KEY_DIGEST).isin(list(image.set_aside)))
+    counts = Differences(most, image.keeps_deleted)
+    if image.keeps_deleted and target_rows - rows_read >= buckets:
+        # With a kept row in most buckets their checksums show nothing: all rows are compared at once
+        size = max(target_rows, rows_read)
+        _compare_rows(image, hashed, buckets, list(range(buckets)), size, show_keys, counts)
+        return _Comparison(counts.source_rows, target_rows, buckets, counts.differing_buckets, True, counts)
+    source, target = _read_checksums(hashed), image.digest(buckets)
+    different = sorted(bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket))
+    # If the target keeps deleted rows, a differing bucket proves nothing: then all of them are compared by row
+    chosen = different if image.keeps_deleted else _choose_buckets(different, source, target)
+    if chosen:
+        size = sum(source[bucket].rows for bucket in chosen if bucket in source)
+        _compare_rows(image, hashed, buckets, chosen, size, show_keys, counts)
+    source_rows = sum(digest.rows for digest in source.values())
+    return _Comparison(source_rows, target_rows, buckets, len(different), len(chosen) == len(different), counts)
+
+
+def _count_buckets(rows: int) -> int:
+    return min(MOST_BUCKETS, max(1, math.ceil(rows / ROWS_PER_BUCKET)))
 
 
 def _read_checksums(hashed: DataFrame) -> dict[int, BucketDigest]:

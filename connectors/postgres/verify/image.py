@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from psycopg import sql
 
 from audit.errors import raise_without_context
 from cdf.errors import CdfError, TargetNotReady
-from cdf.sink import BucketDigest, Position, RowDigest, Source
+from cdf.sink import BucketDigest, Position, RowDigest, RowHashes, Source
 from connectors.postgres.column_mapping import DELETED_AT
 from connectors.postgres.conversions import PLAIN, Cast, find_casts
 from connectors.postgres.errors import translate
@@ -22,6 +23,8 @@ from connectors.postgres.state.position import read_position
 from connectors.postgres.target.reflection import read_column_types
 from connectors.postgres.types import NativeArray, target_type
 from connectors.postgres.verify.canonical_sql import canonical_text, frame
+from connectors.postgres.verify.row_hash import RowHash, can_hash
+from connectors.postgres.verify.row_hash_sql import row_hash_sql
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField
@@ -96,6 +99,25 @@ class PostgresImage:
             cursor.execute(query)
             for key, row, shown in cursor:
                 yield RowDigest(key, row, shown)
+
+    def row_hashes(self) -> RowHashes | None:
+        types = tuple(target_type(field.dataType) or "" for field in self._source.schema.fields)
+        if not all(map(can_hash, types)) or any(cast is not PLAIN for cast in self._casts.values()):
+            return None
+        form = RowHash(types, secrets.randbelow(2**63 - 1) + 1)
+        return RowHashes(form.of_batch, lambda: self._sum_hashes(form), self._cancel)
+
+    def _cancel(self) -> None:
+        with suppress(psycopg.Error):  # the query has its own error if the server is gone
+            self._connection.cancel()
+
+    def _sum_hashes(self, form: RowHash) -> BucketDigest:
+        columns = [sql.SQL("t.") + sql.Identifier(name) for name in self._source.schema.fieldNames()]
+        query = sql.SQL("select count(*), coalesce(sum({}), 0) from {} t {}").format(
+            row_hash_sql(form, columns), self._target.identifier, self._alive
+        )
+        ((rows, total),) = self._execute(query)
+        return BucketDigest(int(rows), int(total))
 
     @property
     def _alive(self) -> sql.Composable:
