@@ -65,6 +65,8 @@ class Commit:
     """Size of the files that the feed reads for this commit; 0 for a commit that changes no row."""
     deleted_rows: int | None = None
     """How many rows the commit deleted, as its writer recorded it; None: it recorded nothing."""
+    rows_before: int = 0
+    """The table had at least so many rows before the commit: those of the files that it wrote, without inserted ones."""
     atomic: bool = False
     """The commit wrote change files (``cdc`` actions): Delta's stream never delivers a part of it."""
     metadata: Metadata | None = None

@@ -3,8 +3,9 @@
 A brake protects a target from a mistake at the source, such as a DELETE without a condition. A stopped window is not
 applied; the next run judges it again. ``deltarelay approve`` lets exactly that window pass.
 
-Judging costs nothing for most windows: the commit files say how many rows were deleted. If they do not say it, the change
-types are counted; only if these exceed what any target allows is the net effect counted, and then the source's rows.
+Judging costs nothing for most windows: the commit files say how many rows were deleted, and how many there were at least.
+If that does not suffice, the change types are counted; only if these exceed what any target allows, the net effect is
+counted, and then the source's rows.
 """
 
 from __future__ import annotations
@@ -46,12 +47,11 @@ class Brakes:
         if self.max_change_share is not None and self.max_change_share < 0:
             raise ConfigError("brakes.max_change_share must not be negative", hint=hint)
 
-    @property
-    def harmless_deletes(self) -> float:
-        """So many deletes exceed no limit, whatever the target holds."""
+    def harmless_deletes(self, rows: int = 0) -> float:
+        """So many deletes exceed no limit, if the target holds at least so many rows."""
         limits = [float(self.max_delete_rows)] if self.max_delete_rows is not None else []
         if self.max_delete_share is not None:
-            limits.append(self.max_delete_share * MIN_ROWS)
+            limits.append(self.max_delete_share * max(rows, MIN_ROWS))
         return min(limits, default=float("inf"))
 
     @property
@@ -89,7 +89,7 @@ def judge_window(
     found = window.count_changes()
     deleted = found.get(DELETE, 0)
     changed = deleted + found.get(INSERT, 0) + found.get(UPDATE_POSTIMAGE, 0)
-    if deleted <= brakes.harmless_deletes and changed <= brakes.harmless_changes:
+    if deleted <= brakes.harmless_deletes() and changed <= brakes.harmless_changes:
         return None  # the net effect has at most as many
     net = _count_net(window, found)
     # An update that changes a key is a delete and an insert in the net effect, but deletes no row
@@ -125,7 +125,7 @@ def _says_log_harmless(window: Window, brakes: Brakes) -> bool:
     """Whether the commit files alone show that no limit is exceeded."""
     if brakes.harmless_changes != float("inf"):
         return False
-    if brakes.harmless_deletes == float("inf"):
-        return True
-    recorded = [commit.deleted_rows for commit in window.commits if commit.change_files]
-    return None not in recorded and sum(rows or 0 for rows in recorded) <= brakes.harmless_deletes
+    changing = [commit for commit in window.commits if commit.change_files]
+    recorded = [commit.deleted_rows for commit in changing]
+    harmless = brakes.harmless_deletes(changing[0].rows_before)
+    return harmless == float("inf") or (None not in recorded and sum(rows or 0 for rows in recorded) <= harmless)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -24,6 +25,7 @@ def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
     file_sizes: list[int] = []
     added_files: list[dict[str, Any]] = []
     removes_files = False
+    written_rows = 0
     # Not splitlines(): file statistics hold column values, and those may contain U+2028, U+0085 and the like.
     for line in text.split("\n"):
         if not line.strip():
@@ -43,7 +45,10 @@ def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
         elif "cdc" in action:
             change_sizes.append(int(action["cdc"].get("size") or 0))
             change_files.append(action["cdc"])
-        elif (file := action.get("add") or action.get("remove")) and file.get("dataChange", True):
+        elif file := action.get("add") or action.get("remove"):
+            written_rows += _count_rows(file) if "add" in action else 0
+            if not file.get("dataChange", True):
+                continue
             file_sizes.append(int(file.get("size") or 0))
             removes_files = removes_files or "remove" in action
             added_files.append(file)
@@ -62,6 +67,7 @@ def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
         change_files=len(read),
         change_bytes=sum(read),
         deleted_rows=_find_deleted_rows(info) if change_sizes or removes_files else 0,
+        rows_before=_find_rows_before(info, written_rows),
         atomic=bool(change_sizes),
         plain_files=_find_plain_files(change_files or added_files) if change_files or is_append else None,
         metadata=metadata,
@@ -97,6 +103,26 @@ def _find_deleted_rows(info: Mapping[str, Any]) -> int | None:
     recorded = metrics.get(_DELETED_ROWS.get(operation or "", ""))
     text = str(recorded)
     return int(text) if text.isdecimal() else None
+
+
+_NUM_RECORDS = re.compile(r'\{"numRecords":(\d+)')
+"""At the beginning of a file's statistics: later on, it may be a value or a column's name."""
+
+
+def _count_rows(file: Mapping[str, Any]) -> int:
+    """The rows of a file, by its statistics; 0: it has none."""
+    found = _NUM_RECORDS.match(file.get("stats") or "")
+    deleted = (file.get("deletionVector") or {}).get("cardinality") or 0
+    return max(0, int(found[1]) - int(deleted)) if found else 0
+
+
+def _find_rows_before(info: Mapping[str, Any], written: int) -> int:
+    """Of the rows that were written, those that were not inserted were in the table before."""
+    operation, metrics = info.get("operation"), info.get("operationMetrics") or {}
+    inserted = "0" if operation in ("DELETE", "UPDATE") else None
+    if operation == "MERGE":
+        inserted = str(metrics.get("numTargetRowsInserted"))
+    return max(0, written - int(inserted)) if inserted is not None and inserted.isdecimal() else 0
 
 
 def parse_metadata(action: Mapping[str, Any]) -> Metadata:

@@ -144,25 +144,35 @@ def test_a_paused_pipeline_waits_until_it_is_resumed(
 
 
 @pytest.mark.parametrize(
-    ("statement", "deleted"),
+    ("statement", "deleted", "before"),
     [
-        ("insert into {t} values (50000, 'b', 1)", 0),
-        ("update {t} set name = 'b' where id < 7", 0),
-        ("delete from {t} where id < 7", 7),
-        ("delete from {t}", ROWS),
-        ("merge into {t} t using (select 3 as id) s on t.id = s.id when matched then delete", 1),
-        ("merge into {t} t using (select 3 as id) s on t.id = s.id when not matched by source then delete", ROWS - 1),
-        ("insert overwrite {t} select id, name, amount from {t} where id < 100", None),
-        ("optimize {t}", 0),
+        ("insert into {t} values (50000, 'b', 1)", 0, 0),
+        ("update {t} set name = 'b' where id < 7", 0, ROWS),
+        ("delete from {t} where id < 7", 7, ROWS - 7),
+        ("delete from {t}", ROWS, 0),
+        ("merge into {t} t using (select 3 as id) s on t.id = s.id when matched then delete", 1, ROWS - 1),
+        (
+            "merge into {t} t using (select 3 as id) s on t.id = s.id when not matched by source then delete",
+            ROWS - 1,
+            1,
+        ),
+        (
+            "merge into {t} t using (select id from range(10, 50000)) s on t.id = s.id when matched then"
+            " update set name = 'b' when not matched then insert (id, name) values (s.id, 'c')",
+            0,
+            ROWS,
+        ),
+        ("insert overwrite {t} select id, name, amount from {t} where id < 100", None, 0),
     ],
 )
-def test_what_delta_records_of_deleted_rows(
-    spark: SparkSession, delta_path: str, statement: str, deleted: int | None
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_what_delta_records_of_deleted_rows_and_of_those_before(
+    spark: SparkSession, delta_path: str, statement: str, deleted: int | None, before: int, vectors: str
 ) -> None:
     """A brake relies on these figures: a commit that records none is counted."""
     create_source(spark, delta_path)
-    change(spark, delta_path, f"insert into {{t}} select id, 'a', 1 from range({ROWS})")
+    change(spark, delta_path, f"alter table {{t}} set tblproperties (delta.enableDeletionVectors = {vectors})")
+    change(spark, delta_path, f"insert into {{t}} select /*+ coalesce(1) */ id, 'a', 1 from range({ROWS})")
     change(spark, delta_path, statement)
-    (commit,) = ChangeFeed(spark, delta_path).log.commits(2, 2)
-    if commit.change_files:
-        assert commit.deleted_rows == deleted
+    (commit,) = ChangeFeed(spark, delta_path).log.commits(3, 3)
+    assert (commit.deleted_rows, commit.rows_before) == (deleted, before)

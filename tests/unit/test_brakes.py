@@ -9,11 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from cdf import Brakes, Limits, Pipeline
+from cdf.changes.commits import Commit
+from cdf.changes.window import Window
 from cdf.errors import BrakeStopped, ConfigError, Paused
 from cdf.pipeline import brakes as brakes_module
 from cdf.pipeline import heed_controls as heed_controls_module
+from cdf.pipeline.brakes import judge_window
 from cdf.pipeline.heed_controls import HeededControls
 from cdf.sink.controls import Approval, Controls, approve_window, pause, resume
 from cdf.testing import MemorySink, MemoryTable
@@ -106,6 +110,37 @@ def test_rows_inserted_and_deleted_within_the_window_are_not_rows_of_the_target(
     table.delete(lambda row: row["id"] < 11)
     with pytest.raises(BrakeStopped, match="delete 11 of 20 rows"):
         pipeline_of(table, sink).run()
+
+
+@pytest.mark.parametrize(
+    ("deleted", "brakes", "counts"),
+    [
+        ([50, 50], Brakes(), False),
+        ([50, 51], Brakes(), True),
+        ([50, None], Brakes(), True),
+        ([10, 10], Brakes(max_delete_rows=20), False),
+        ([10, 11], Brakes(max_delete_rows=20), True),
+        ([1, 1], Brakes(max_change_share=0.5), True),
+    ],
+)
+def test_the_log_alone_clears_windows_that_delete_few_of_the_rows_that_there_were(
+    deleted: list[int | None], brakes: Brakes, counts: bool
+) -> None:
+    """Rows that a later commit finds may be new ones: they do not count."""
+    commits = [
+        Commit(version, NOW, change_files=1, deleted_rows=rows, rows_before=before)
+        for version, rows, before in zip((2, 3), deleted, (200, 5_000), strict=True)
+    ]
+    counted: list[str] = []
+
+    class Rows(Window):
+        def count_changes(self) -> dict[str, int]:
+            counted.append("changes")
+            return {}
+
+    window = Rows("t", "id", StructType(), ("id",), tuple(commits), read=lambda: pytest.fail("read"))
+    assert judge_window(window, brakes, pipeline="p", rows_after=lambda: pytest.fail("counted")) is None
+    assert bool(counted) is counts
 
 
 def test_new_keys_are_no_deletes() -> None:

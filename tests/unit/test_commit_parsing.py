@@ -208,3 +208,33 @@ def test_plain_files_hold_exactly_the_changes_of_their_commit() -> None:
 )
 def test_other_files_are_not_plain(actions: list[dict[str, Any]]) -> None:
     assert parsed(*actions).plain_files is None
+
+
+def stats(rows: int, **more: Any) -> dict[str, Any]:
+    return file(100, stats=json.dumps({"numRecords": rows, "minValues": {"id": 1}}, separators=(",", ":")), **more)
+
+
+@pytest.mark.parametrize(
+    ("operation", "metrics", "rows"),
+    [
+        ("MERGE", {"numTargetRowsInserted": "30"}, 190),
+        ("MERGE", {}, 0),
+        ("MERGE", {"numTargetRowsInserted": "300"}, 0),
+        ("UPDATE", {}, 220),
+        ("DELETE", {"numDeletedRows": "5"}, 220),
+        ("WRITE", {"numOutputRows": "30"}, 0),
+        (None, {}, 0),
+    ],
+)
+def test_rows_that_were_written_and_not_inserted_were_there_before(
+    operation: str | None, metrics: dict[str, str], rows: int
+) -> None:
+    commit = parsed(
+        {"commitInfo": {"operation": operation, "operationMetrics": metrics}},
+        {"add": stats(100)},
+        {"add": stats(150, deletionVector={"storageType": "u", "cardinality": 30})},
+        {"add": file(100)},  # without statistics
+        {"add": file(100, stats='{"minValues":{"x":1,"numRecords":1000}}')},
+        {"remove": stats(5_000)},
+    )
+    assert commit.rows_before == rows
