@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
-import pyspark
 from confluent_kafka import Producer
 
+from benchmarks.jars import fetch_jars
 from benchmarks.kafka_state import PARTITIONS, cluster, ends
 from benchmarks.lab import Lab
 from connectors.kafka.topics import NewTopic, create_topic
@@ -31,22 +31,9 @@ _STEADY = re.compile(r"(\d+) steady state records sent, ([\d.]+) records/sec")
 
 def has_tools(lab: Lab) -> bool:
     """Whether ``ProducerPerformance`` can be had."""
-    return lab.once("kafka-tools", lambda: _fetched(lab))
-
-
-def _fetched(lab: Lab) -> bool:
-    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    command = [
-        *(str(require_java().program), "-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(lab.folder / "ivy")),
-        *("-dependency", "org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-        *("-confs", "master"),  # this jar alone: the broker's have the rest of what it needs
-        *("-retrieve", str(_tools(lab) / "[artifact]-[revision].[ext]")),
-    ]
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-    there = any(_tools(lab).glob("*.jar"))
-    if not there:
-        lab.say(f"without org.apache.kafka:kafka-tools:{KAFKA_VERSION}: Ivy could not fetch it")
-    return there
+    # Its jar alone: the broker's have the rest of what it needs
+    coordinate = f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}"
+    return lab.once("kafka-tools", lambda: fetch_jars(lab, _tools(lab), coordinate, confs=("master",)))
 
 
 def _tools(lab: Lab) -> Path:
