@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,18 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from audit import hidden_rows
 from audit.erasure.commit_marker import erasing_metadata
 from audit.erasure.erase import delete
 from audit.erasure.erase.delete import Deleted, erase_table, erased_keys, erased_versions
-from audit.erasure.find import learn, match
+from audit.erasure.find import learn
 from audit.erasure.find.resolve import Matched, Resolution
 from audit.erasure.find.table_checks import inspect_table
 from audit.erasure.model import Link, PersonalTable, Request, Subject
 from cdf.errors import ConfigError, SourceError, SourceUnavailable, TableNotFound
 from tests.integration.delta_table import Table, setting
 from tests.integration.erasures import MARKER
+from tests.integration.executions import Executions
 
 CANARY = "Canary.Quill@example.org"
 RUN = "run-1"
@@ -109,7 +113,11 @@ def test_rows_that_were_counted_are_caught_without_reading_again(spark: SparkSes
     places = [table.path for table in shop.values()]
     before = {place: rows(resolution.caught(place)) for place in places}
     assert sum(map(len, before.values())) == 13
-    resolution.counts()
+    watched = Executions(spark)
+    with setting(spark, "spark.sql.maxMetadataStringLength", "10000"):  # or the path of a table may be cut short
+        resolution.counts()
+    # Each table once, also those that links of others lead to
+    assert [watched.files_read(Path(place)) for place in places] == [1, 2, 1, 1]
     counted = {place: resolution.caught(place) for place in places}
     assert all("InMemoryTableScan" in plan_of(frame) for frame in counted.values())
     assert {place: rows(frame) for place, frame in counted.items()} == before
@@ -118,6 +126,49 @@ def test_rows_that_were_counted_are_caught_without_reading_again(spark: SparkSes
     }
     resolution.release()
     assert not any("InMemoryTableScan" in plan_of(resolution.caught(place)) for place in places)
+
+
+def test_linked_tables_match_the_same_rows_with_and_without_those_that_were_kept(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    """Random rows, in which requests share rows, links lead to several rows or to none, and text leads to numbers."""
+    chance = random.Random(seed)
+
+    def cells(kind: str, count: int) -> str:
+        numbers = [None if chance.random() < 0.1 else chance.randrange(12) for _ in range(count)]
+        return ", ".join("null" if one is None else f"'{one}'" if kind == "string" else str(one) for one in numbers)
+
+    names = {
+        "customers": ("CUSTOMER_ID", "group_no"),
+        "orders": ("Customer_Id", "Order_Id"),
+        "lines": ("order_id", "n"),
+    }
+    made = {}
+    for name, (first, second) in names.items():
+        types = [chance.choice(("string", "long", "int")) for _ in range(2)]
+        made[name] = Table(spark, str(tmp_path / name), f"{first} {types[0]}, `{second}` {types[1]}, email string")
+        rows_of_table = zip(*(cells(kind, 30).split(", ") for kind in types), strict=True)
+        mails = [f"'m{chance.randrange(40)}@example.org'" for _ in range(30)]
+        values = ", ".join(f"({a}, {b}, {mail})" for (a, b), mail in zip(rows_of_table, mails, strict=True))
+        made[name].sql(f"insert into {{t}} values {values}")
+    path = {name: table.path for name, table in made.items()}
+    links = [Link("CUSTOMER_ID", path["customers"], "group_NO"), Link("ORDER_ID", path["orders"], "order_id")]
+    configured = [
+        PersonalTable(path["customers"], "customer", "customer_id"),
+        PersonalTable(path["orders"], "customer", links[0]),
+        PersonalTable(path["lines"], "customer", links[1]),
+    ]
+    asked = [request(f"r{at}", customer_id=str(at)) for at in chance.sample(range(12), 4)]
+    whole, kept = (
+        Resolution.of(spark, configured, SUBJECTS, asked, versions=dict.fromkeys(path.values(), 1)) for _ in "ab"
+    )
+    counts = kept.counts()
+    for place in path.values():
+        found = rows(whole.caught(place))
+        assert rows(kept.caught(place)) == found
+        by_request = Counter(row[0] for row in found)
+        assert {id: matched.rows for (table, id), matched in counts.items() if table == place} == by_request
+    assert counts
 
 
 def test_an_address_is_found_however_rows_write_it(spark: SparkSession, shop: dict[str, Table]) -> None:
@@ -224,7 +275,7 @@ def test_no_plan_shows_a_value(spark: SparkSession, built: dict[str, Table], mon
     assert "4711000815" not in plans
     assert "localrelation" not in plans
     monkeypatch.setattr(
-        match, "_LOCAL_RELATION_THRESHOLD", "spark.deltarelay.no_such_setting"
+        hidden_rows, "_LOCAL_RELATION_THRESHOLD", "spark.deltarelay.no_such_setting"
     )  # the guard off: the plan holds the rows
     assert "localrelation" in shown()
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 from audit.erasure.find.known_values import Values, link_name
 from audit.erasure.find.tables import column_in
 from audit.erasure.model import Link, PersonalTable
+from audit.hidden_rows import create_hidden_rows
 from audit.identifiers import Spelling, normalise
 from cdf.changes.columns import quoted
 from cdf.errors import ConfigError
-from cdf.session import setting
-from cdf.spark_versions import arrow_udf, create_from_arrow, try_cast
+from cdf.spark_versions import arrow_udf, try_cast
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FILE", "REQUESTS", "RowMatcher", "holds_identifiers"]
 
-_LOCAL_RELATION_THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
 _OURS = "__deltarelay_"
 REQUESTS, FILE = f"{_OURS}requests", f"{_OURS}file"
 _VALUE, _NORMALISED = f"{_OURS}value", f"{_OURS}normalised"
@@ -39,9 +38,17 @@ class RowMatcher:
         self._tables, self._values = tables, values
         self.lost_links: dict[str, list[tuple[str, str]]] = {}
         """(request, value) by ``link_name``: what matched rows lead to that the source has lost."""
+        self.kept: dict[str, DataFrame] = {}
+        """Matched rows by table, one for each row and request: ``REQUESTS``, and the columns of ``kept_columns``."""
 
     def match_table(self, one: PersonalTable) -> DataFrame:
         return self.match([one], self._tables.read(one.table))
+
+    def kept_columns(self, one: PersonalTable, columns: Sequence[str]) -> list[str]:
+        """Return the columns by which a row is matched, then those to which links of other tables lead."""
+        links = [other.path for other in self._tables.people() if isinstance(other.path, Link)]
+        linked = [column_in(columns, link.other) for link in links if link.table == one.table]
+        return list(dict.fromkeys([*self._tables.match_columns(one, columns), *(name for name in linked if name)]))
 
     def match(self, people: Sequence[PersonalTable], frame: DataFrame, values: Values | None = None) -> DataFrame:
         """Return the rows of the frame that match a request for one of the ``people`` of a table, with ``REQUESTS``, the
@@ -94,7 +101,9 @@ class RowMatcher:
             spelling = self._tables.subjects[target.subject].identifiers[name]
             known = values.get((target.subject, name))
             return [(_normalised(quoted(column), spelling), self._known_frame(known, spelling))] if known else []
-        rows = self.match_table(target)
+        rows = self.kept.get(link.table)
+        if rows is None:
+            rows = self.match_table(target).withColumn(REQUESTS, F.explode(REQUESTS))
         other = column_in(rows.columns, link.other)
         assert other is not None  # TablesAtVersions.check has checked it
         target_kind = rows.schema[other].dataType
@@ -102,7 +111,7 @@ class RowMatcher:
         mine, theirs = quoted(column), quoted(other)
         if not is_comparable:  # a text that is no number would fail in a comparison with numbers
             mine, theirs = mine.cast("string"), theirs.cast("string")
-        linked = rows.select(theirs.alias("value"), F.explode(REQUESTS).alias("request")).where("value is not null")
+        linked = rows.select(theirs.alias("value"), F.col(REQUESTS).alias("request")).where("value is not null")
         if lost := self.lost_links.get(link_name(link, self._tables.versions[link.table])):
             linked = linked.unionByName(self.hidden_frame(lost, linked.schema["value"].dataType))
         return [(mine, linked.groupBy("value").agg(F.collect_set("request")))]
@@ -123,9 +132,7 @@ class RowMatcher:
 
         rows = pa.table({"request": [request for request, _ in known], "value": [value for _, value in known]})
         schema = StructType([StructField(name, StringType()) for name in ("request", "value")])
-        # With the default setting the rows would be written into the plan
-        with setting(self._tables.spark, _LOCAL_RELATION_THRESHOLD, "0"):
-            frame = create_from_arrow(self._tables.spark, rows, schema).coalesce(1)
+        frame = create_hidden_rows(self._tables.spark, rows, schema)
         return frame if kind is None else frame.select("request", try_cast(F.col("value"), kind).alias("value"))
 
 

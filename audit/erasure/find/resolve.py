@@ -54,8 +54,6 @@ class Resolution:
         self._tables, self._known = tables, known
         self._matcher = RowMatcher(tables, known.values)
         self._counts: dict[tuple[str, str], Matched] | None = None
-        self._matched: dict[str, DataFrame] = {}
-        """Rows matched for ``counts``, by table, of tables whose rows name one person: ``caught`` does not read again."""
 
     @classmethod
     def of(
@@ -102,12 +100,11 @@ class Resolution:
         matching row and request. ``person``: the place among the ``people`` of the table."""
         from pyspark.sql import functions as F
 
-        if table in self._matched:
-            return self._matched[table].drop(FILE).withColumnRenamed(REQUESTS, "request")
-        one = self._tables.tables[table].people[person]
-        rows = self._matcher.match_table(one)
+        one, rows = self._tables.tables[table].people[person], self._matcher.kept.get(table)
+        if rows is None:
+            rows = self._matcher.match_table(one).withColumn(REQUESTS, F.explode(REQUESTS))
         columns = [quoted(name) for name in self._tables.match_columns(one, rows.columns)]
-        return rows.select(F.explode(REQUESTS).alias("request"), *columns)
+        return rows.select(F.col(REQUESTS).alias("request"), *columns)
 
     def catch(self, table: str, frame: DataFrame, person: int = 0) -> DataFrame:
         """Return the data subjects' rows of any frame that has the columns by which the table's rows are matched, or some of
@@ -127,7 +124,10 @@ class Resolution:
         return matched.where(functools.reduce(operator.add, named) > 1).count()
 
     def counts(self) -> Mapping[tuple[str, str], Matched]:
-        """Return counts by table and request; requests that match nothing are left out."""
+        """Return counts by table and request; requests that match nothing are left out.
+
+        The rows are kept where they name one person: neither a linked table nor ``caught`` matches them again.
+        """
         from pyspark.sql import functions as F
 
         if self._counts is None:
@@ -135,11 +135,11 @@ class Resolution:
             for table, one in self._tables.tables.items():
                 rows = self._tables.read(table)
                 rows = rows.withColumn(FILE, metadata_column(rows)["file_path"])
-                columns = [] if one.others else self._tables.match_columns(one, rows.columns)
+                columns = [] if one.others else self._matcher.kept_columns(one, rows.columns)
                 matched = self._matcher.match(one.people, rows)
                 matched = matched.select(F.explode(REQUESTS).alias(REQUESTS), *map(quoted, columns), FILE)
                 if not one.others:
-                    self._matched[table] = matched = matched.persist()
+                    self._matcher.kept[table] = matched = matched.persist()
                 by_request = matched.groupBy(REQUESTS).agg(F.count("*"), F.countDistinct(FILE))
                 for row in by_request.collect():
                     self._counts[table, row[0]] = Matched(row[1], row[2])
@@ -147,8 +147,8 @@ class Resolution:
 
     def release(self) -> None:
         """Free the memory of the matched rows: they are matched again where they are still needed."""
-        while self._matched:
-            self._matched.popitem()[1].unpersist()
+        while self._matcher.kept:
+            self._matcher.kept.popitem()[1].unpersist()
 
     def learned(self) -> list[tuple[str, str, str]]:
         """Return (request, identifier, value) of everything that is known besides the requests, and by names of links what
