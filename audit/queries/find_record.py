@@ -37,10 +37,14 @@ from pyspark.sql.types import (
 )
 
 from audit.encryption.decrypt import find_encrypted_columns, has_groups
+from audit.hidden_rows import create_hidden_rows
 from audit.queries.fields import UNREADABLE, Field
 from audit.queries.view import add_missing_columns, read_values, select_row
 from audit.trail.column_history import SEALED
+from audit.trail.column_history import Column as StoredColumn
+from audit.trail.compaction import FILE_BYTES
 from audit.trail.tables import PAYLOAD, TrailTables
+from cdf.changes.few_rows import few_rows
 from cdf.errors import ConfigError
 from cdf.session import require_classic
 from cdf.spark_versions import metadata_column
@@ -51,6 +55,10 @@ if TYPE_CHECKING:
     from audit.audit_trail import Trail
 
 __all__ = ["Wanted", "create_row", "find_rows", "parse_value"]
+
+_READ_ONCE_BYTES = 2 * FILE_BYTES
+"""Up to this size, whole rows are read at once, and kept on the driver if they are few. Of more, first the columns that are
+searched are read, then the files with matching rows: before ``audit optimize`` nearly every file can have the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +95,11 @@ def create_row(spark: SparkSession, values: Sequence[tuple[str, Any, DataType]])
         raise ConfigError("a value does not match its type", hint=f"the types: {shown}") from None
 
 
-def find_rows(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple[DataFrame, list[int]]:
-    """The rows of the events that have the wanted values, by these ``fields`` (``select_row``), and their versions. Raises
-    ConfigError where the values are encrypted and the trail has no keys."""
+def find_rows(
+    trail: Trail, wanted: Wanted, fields: Sequence[Field], columns: Sequence[StoredColumn]
+) -> tuple[DataFrame, list[int]]:
+    """The rows of the events that have the wanted values, by these ``fields`` (``select_row``), and their versions.
+    ``columns``: those of the trail. Raises ConfigError where the values are encrypted and the trail has no keys."""
     files = _Files(tables := trail.require_tables())
     encrypted = find_encrypted_columns(tables.read(PAYLOAD)) & {name for field in wanted.fields for name in field.names}
     if encrypted and trail.states is None:
@@ -97,33 +107,41 @@ def find_rows(trail: Trail, wanted: Wanted, fields: Sequence[Field]) -> tuple[Da
             "the record is searched for by a column that is encrypted",
             hint=f"use --decrypt, which needs the keys; encrypted columns: {', '.join(sorted(encrypted))}",
         )
-    paths = files.select_candidates(wanted, encrypted)
+    paths, size = files.select_candidates(wanted, encrypted)
 
     def matching(paths: Sequence[str]) -> DataFrame:
         rows = files.rows(paths)
         file = metadata_column(rows).getField("file_path").alias("path")
         # Not ``*``, because columns may have been added
         own = ("salt", "row_hash", "sealed") if has_groups(rows) else ()
-        rows = add_missing_columns(trail, rows.select("id", "version", "row", *own, file))
+        rows = add_missing_columns(trail, rows.select("id", "version", "row", *own, file), columns)
         if not encrypted:
             return _matching(rows, wanted)
         candidates = _candidates(trail, wanted, rows)
         if candidates is None:
-            return _matching(read_values(trail, rows, "path"), wanted)
+            return _matching(read_values(trail, rows, "path", columns=columns), wanted)
         theirs, others, person = candidates
         # If the person is the only encrypted value asked for, rows with a plaintext person need no decryption
         alone = all(field == person or encrypted.isdisjoint(field.names) for field in wanted.fields)
         rest = (
-            read_values(trail, _matching(others, wanted), "path")
+            read_values(trail, _matching(others, wanted), "path", columns=columns)
             if alone
-            else _matching(read_values(trail, others, "path"), wanted)
+            else _matching(read_values(trail, others, "path", columns=columns), wanted)
         )
-        return _matching(read_values(trail, theirs, "path"), wanted).unionByName(rest)
+        return _matching(read_values(trail, theirs, "path", columns=columns), wanted).unionByName(rest)
 
-    found = matching(paths).select("version", "path").distinct().collect()
-    rows = matching(files.select_named(paths, [one["path"] for one in found]))
-    rows = rows if encrypted else read_values(trail, rows)
-    return select_row(rows, fields), sorted({one["version"] for one in found})
+    rows = matching(paths)
+    # Values that were decrypted for the search are not kept
+    kept = few_rows(rows) if not encrypted and size <= _READ_ONCE_BYTES else None
+    if kept is not None:
+        versions = set(kept.column("version").to_pylist())
+        rows = create_hidden_rows(tables.spark, kept.combine_chunks(), rows.schema)
+    else:
+        found = rows.select("version", "path").distinct().collect()
+        versions = {one["version"] for one in found}
+        rows = matching(files.select_named(paths, [one["path"] for one in found]))
+    rows = rows if encrypted else read_values(trail, rows, columns=columns)
+    return select_row(rows, fields), sorted(versions)
 
 
 def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFrame, DataFrame, Field] | None:
@@ -194,8 +212,9 @@ class _Files:
         defaults = (getattr(self._log, f"update$default${at}")() for at in (2, 3))
         self._snapshot = self._log.update(False, *defaults)
 
-    def select_candidates(self, wanted: Wanted, encrypted: Collection[str] = ()) -> list[str]:
-        """Select files by the statistics in the log, which do not cover the encrypted columns ``encrypted``."""
+    def select_candidates(self, wanted: Wanted, encrypted: Collection[str] = ()) -> tuple[list[str], int]:
+        """Select files by the statistics in the log, which do not cover the encrypted columns ``encrypted``; → their paths,
+        and their size together."""
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F
 
@@ -205,7 +224,8 @@ class _Files:
             for at, field in enumerate(wanted.fields)
             if field.names.isdisjoint(encrypted)
         ] or [F.lit(True)]
-        return [row["path"] for row in statistics.join(F.broadcast(wanted.values), can).select("path").collect()]
+        found = statistics.join(F.broadcast(wanted.values), can).select("path", "size").collect()
+        return [row["path"] for row in found], sum(row["size"] for row in found)
 
     @staticmethod
     def select_named(paths: Sequence[str], files: Sequence[str]) -> Sequence[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Collection, Sequence
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -24,7 +27,16 @@ if TYPE_CHECKING:
 
     from audit.audit_trail import Trail
 
-__all__ = ["add_missing_columns", "join_events", "read_table", "read_values", "reason_columns", "select_row", "view"]
+__all__ = [
+    "add_missing_columns",
+    "divide_into_ranges",
+    "join_events",
+    "read_table",
+    "read_values",
+    "reason_columns",
+    "select_row",
+    "view",
+]
 
 _STORED_HASH = "kept_hash"
 
@@ -59,16 +71,16 @@ def read_table(trail: Trail, table: str) -> DataFrame:
     return trail.require_tables().read(table) if trail.states is None else trail.require_tables().read_current(table)
 
 
-def read_values(trail: Trail, payload: DataFrame, *more: str) -> DataFrame:
+def read_values(trail: Trail, payload: DataFrame, *more: str, columns: Sequence[Column] | None = None) -> DataFrame:
     """Rows of the payload with decrypted values where the trail has the keys.
 
     They have ``id``, ``version``, ``row``, the columns ``more``, and ``unreadable``, by fields of ``row``, where
     something is encrypted. Decrypted rows also have ``kept_hash``, which ``join_events`` compares with their events.
-    ``payload``: of ``read_table``. Decrypted rows can be read for five minutes, although a notebook may keep the
-    DataFrame for days."""
+    ``payload``: of ``read_table``. ``columns``: those of the trail, if they were read already. Decrypted rows can be read
+    for five minutes, although a notebook may keep the DataFrame for days."""
     from pyspark.sql import functions as F
 
-    payload = add_missing_columns(trail, payload)
+    payload = add_missing_columns(trail, payload, columns)
     if not has_groups(payload):
         return payload.select("id", "version", "row", *more)
     payload = payload.select("id", "version", "salt", "row_hash", "row", "sealed", *more)
@@ -85,8 +97,8 @@ def read_values(trail: Trail, payload: DataFrame, *more: str) -> DataFrame:
     return rows.select("id", "version", "row", *more, reasons, F.col("row_hash").alias(_STORED_HASH))
 
 
-def add_missing_columns(trail: Trail, payload: DataFrame) -> DataFrame:
-    """The payload with every column of the trail in ``row``; missing ones are NULL.
+def add_missing_columns(trail: Trail, payload: DataFrame, columns: Sequence[Column] | None = None) -> DataFrame:
+    """The payload with every column of the trail in ``row``; missing ones are NULL. ``columns``: as in ``read_values``.
 
     A column is added to the payload with the first row that is written with it, so a renamed or retyped column may be
     missing. Raises VerificationError where rows were written with a missing column: it was removed from the payload."""
@@ -94,7 +106,8 @@ def add_missing_columns(trail: Trail, payload: DataFrame) -> DataFrame:
 
     row_type = payload.schema["row"].dataType
     assert isinstance(row_type, StructType)
-    missing = [one for one in trail.columns() if one.stored not in row_type.names and one.name != SEALED]
+    known = trail.columns() if columns is None else columns
+    missing = [one for one in known if one.stored not in row_type.names and one.name != SEALED]
     if missing and not payload.where(_written_with(trail, {one.stored for one in missing})).isEmpty():
         names = ", ".join(repr(one.name) for one in missing)
         raise VerificationError(
@@ -166,7 +179,7 @@ def join_events(
 
     events, commits = trail.require_tables().read(EVENTS) if events is None else events, read_commit_records(trail)
     if versions is not None:
-        events, commits = (rows.where(F.col("version").isin(list(versions))) for rows in (events, commits))
+        events, commits = (rows.where(_is_one_of(versions)) for rows in (events, commits))
     commits = commits.select("version", "baseline", *RECORD_COLUMNS)
     decrypted = _STORED_HASH in payload.columns
     events = _with_hashes(trail, events, recorded) if decrypted else events.select("id", *_EVENT_COLUMNS)
@@ -178,6 +191,24 @@ def join_events(
     found = found.join(F.broadcast(commits), ["version", "baseline"], "left")
     present = F.when(F.col("row").isNull(), "removed").otherwise("present")
     return found.withColumn("values", present).drop("id")
+
+
+def _is_one_of(versions: Sequence[int]) -> SparkColumn:
+    """Whether a row has one of these versions, which are ascending. Also as ranges: of a list, Delta compares only the least
+    and the greatest value with the statistics of a file."""
+    from pyspark.sql import functions as F
+
+    ranges = (F.col("version").between(*ends) for ends in divide_into_ranges(versions))
+    return F.col("version").isin(list(versions)) & reduce(or_, ranges, F.lit(False))
+
+
+def divide_into_ranges(numbers: Sequence[int], most: int = 100) -> list[tuple[int, int]]:
+    """The first and last of the ascending numbers between their widest gaps. ``most``: so many ranges; Spark takes longer to
+    plan a longer condition than it saves."""
+    gaps = [later - earlier for earlier, later in itertools.pairwise(numbers)]
+    ends = sorted(sorted(range(len(gaps)), key=lambda at: -gaps[at])[: most - 1])
+    starts = [0, *(at + 1 for at in ends)]
+    return [(numbers[first], numbers[last]) for first, last in zip(starts, [*ends, -1], strict=True) if numbers]
 
 
 def _with_hashes(trail: Trail, events: DataFrame, recorded: int | None) -> DataFrame:

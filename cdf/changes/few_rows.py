@@ -57,7 +57,7 @@ def collect_few(rows: DataFrame) -> pa.Table | None:
     except Exception as error:
         if _MARK not in str(error) and "maxResultSize" not in str(error):
             raise
-        log.info("the window is too large for the driver: Spark tasks write it")
+        log.info("the rows are too many for the driver: Spark's tasks work on them")
         return None
 
 

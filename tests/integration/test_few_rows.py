@@ -23,7 +23,7 @@ from tests.integration.delta_table import Table
 from tests.integration.postgres_case import sink_of
 
 LARGE = "repeat('x', 1000000)"
-LOGGED = "the window is too large for the driver"
+LOGGED = "the rows are too many for the driver"
 
 
 @pytest.fixture(scope="module")

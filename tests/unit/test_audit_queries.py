@@ -18,6 +18,7 @@ from audit.queries.find_record import parse_value
 from audit.queries.questions import QUERIES
 from audit.queries.risky_operations import HIDING, OPEN, why_hiding
 from audit.queries.sql_export import ENGINES, view_sql
+from audit.queries.view import divide_into_ranges
 from audit.trail.column_history import Column, extend_columns
 from cdf.errors import ConfigError
 from cdf.os_user import os_user
@@ -353,3 +354,11 @@ def test_the_user_is_who_the_kernel_says(monkeypatch: pytest.MonkeyPatch) -> Non
     assert f"uid {os.getuid()}" in own
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_123)
     assert os_user() == "uid 4000000123"
+
+
+def test_numbers_are_divided_at_their_widest_gaps() -> None:
+    assert divide_into_ranges([]) == []
+    assert divide_into_ranges([7]) == [(7, 7)]
+    assert divide_into_ranges([1, 5, 6, 90], most=4) == [(1, 1), (5, 5), (6, 6), (90, 90)]
+    assert divide_into_ranges([1, 5, 6, 90, 93], most=3) == [(1, 1), (5, 6), (90, 93)]
+    assert divide_into_ranges([1, 5, 6, 90], most=1) == [(1, 90)]

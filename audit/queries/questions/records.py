@@ -38,9 +38,9 @@ def history(trail: Trail, record: Mapping[str, Any]) -> DataFrame:
 
     Reads only the files of the payload that can contain the key, and only the events and records of its versions.
     """
-    tables, fields = trail.require_tables(), build_fields(trail.columns())
-    recorded = read_last_sequence(trail)
-    found, versions = find_rows(trail, Wanted.of(tables.spark, record, fields), fields)
+    tables, columns = trail.require_tables(), trail.columns()
+    fields, recorded = build_fields(columns), read_last_sequence(trail)
+    found, versions = find_rows(trail, Wanted.of(tables.spark, record, fields), fields, columns)
     rows = join_events(trail, found, versions, recorded=recorded)
     return rows.select(*EVENT_COLUMNS, *CONTEXT_COLUMNS, "row", *reason_columns(rows)).orderBy(
         "version", order_in_version(), "index"
@@ -57,7 +57,7 @@ def record_as_of(trail: Trail, record: Mapping[str, Any], when: When) -> DataFra
     version = resolve_version(trail, when)
     tables, fields = trail.require_tables(), build_fields_at(trail, version)
     recorded = read_last_sequence(trail)
-    found, versions = find_rows(trail, Wanted.of(tables.spark, record, fields), fields)
+    found, versions = find_rows(trail, Wanted.of(tables.spark, record, fields), fields, trail.columns())
     versions = [one for one in versions if one <= version]
     if not versions:
         check_beginning(trail)
