@@ -3,7 +3,7 @@
 Ten windows like that of ``postgres_window``, one commit each, in one ``run``; timed is the whole of it. Three are held
 against it, each from copies of one database and in an order left to chance:
 
-* **the limit**: the bare DELETE and key-sorted upsert of the same rows, staged already, in ten transactions. Aim: 0.8.
+* **the limit**: the bare DELETE and key-sorted upsert of the same rows, staged already, in ten transactions. Aim: 0.85.
 * **JDBC and MERGE**: a streaming query whose ``foreachBatch`` writes the latest changes into a staging table by Spark's JDBC
   writer, with its rewritten batches, and merges them. Aim: 2.
 * **executemany**: the same with psycopg's ``executemany`` on the driver. Aim: 4.

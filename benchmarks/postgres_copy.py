@@ -6,7 +6,7 @@ are held against it, each into a new database and in an order left to chance:
 
 * **the limit**: ``psql \\copy`` of a ready file in PostgreSQL's own binary format into a new table, then ADD PRIMARY KEY.
   Nothing is read from Delta there, nothing converted. It is the quickest of psql's ways: with the key made before it takes
-  twice as long. Aim: 0.45 of its rows per second.
+  twice as long. Aim: 0.6 of its rows per second.
 * **Spark's JDBC writer**, with rewritten batches and a good batch size, then ADD PRIMARY KEY. Aim: 2 times its rows per
   second.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from cdf.changes.columns import CONFLICTS, DELETE, INSERT, TRANSIENT, UPDATE
@@ -15,7 +16,7 @@ from connectors.postgres.staging.columns import ATTEMPT, CODES, OPERATION, Stage
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Tally", "bulk_connection", "copy_batches", "run_interruptibly"]
+__all__ = ["Tally", "bulk_connection", "connect_ahead", "copy_batches", "run_interruptibly"]
 
 
 class Tally:
@@ -74,6 +75,21 @@ def bulk_connection(dsn: str) -> Any:
     except dbapi.Error as error:
         failure = StagingFailed(sqlstate_of(error) or "08000")
     raise failure
+
+
+@contextmanager
+def connect_ahead(dsn: str) -> Iterator[Callable[[], Any]]:
+    """Open a connection while the block prepares the first rows. The yielded function waits for it, and raises as
+    ``bulk_connection`` does. The connection is closed at the end of the block."""
+    import adbc_driver_postgresql.dbapi  # noqa: F401  # not in the thread: the block imports as well
+
+    with ThreadPoolExecutor(1, thread_name_prefix="connect") as thread:
+        opening = thread.submit(bulk_connection, dsn)
+        try:
+            yield opening.result
+        finally:
+            with suppress(Exception):
+                opening.result().close()
 
 
 def copy_batches(

@@ -78,6 +78,8 @@ class StagingOptions:
     """With ``rejects``: the whole row as JSON."""
     transients: bool = False
     """The keys that the window inserts first and deletes last: the target must hold no row under them."""
+    files: bool = True
+    """The tasks may decode Parquet files, instead of rows of Spark."""
 
 
 def staging_columns(schema: StructType, options: StagingOptions) -> list[tuple[str, str]]:

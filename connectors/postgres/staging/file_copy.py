@@ -99,7 +99,13 @@ def copy_snapshot_files(
 def plan_window_files(window: Window, options: StagingOptions, dsn: str, table: str) -> Callable[[], Staged] | None:
     """Plan the COPY of a window's net effect by one task. The returned function raises FilesRefused. None: the window must
     be read by Spark."""
-    if options.commit or options.rejects or window.change_bytes > MAX_CHANGE_BYTES or not can_decode(window.schema):
+    if (
+        not options.files
+        or options.commit
+        or options.rejects
+        or window.change_bytes > MAX_CHANGE_BYTES
+        or not can_decode(window.schema)
+    ):
         return None
     if any(commit.may_lack_images for commit in window.commits) or (files := window.plain_files()) is None:
         return None
@@ -197,10 +203,10 @@ def _copier(
         reading = _Reading(listed, batch_rows)
         tally = adbc_copy.Tally(columns)
         batches = decode(reading)
-        first = next(batches, None)
-        if first is not None:
-            with adbc_copy.bulk_connection(dsn) as connection:
-                adbc_copy.copy_batches(connection, table, first, batches, tally)
+        with adbc_copy.connect_ahead(dsn) as connection:
+            first = next(batches, None)
+            if first is not None:
+                adbc_copy.copy_batches(connection(), table, first, batches, tally)
         yield pa.RecordBatch.from_pylist([{"names": reading.names, "read": reading.count, **tally.report()}])
 
     return copy

@@ -29,7 +29,6 @@ __all__ = [
     "copy_window",
     "load_columns",
     "plan_copy",
-    "plan_copy_by_rows",
     "plan_copy_of_net",
 ]
 
@@ -42,11 +41,11 @@ _REPORT = "attempt string, inserts bigint, updates bigint, deletes bigint, trans
 
 def plan_copy(window: Window, options: StagingOptions, dsn: str, table: str) -> Callable[[], Staged]:
     """Plan the COPY of a window's net effect into staging. The returned function runs it, in any thread. It raises
-    FilesRefused if Spark must read the window: then call ``plan_copy_by_rows``."""
-    return file_copy.plan_window_files(window, options, dsn, table) or plan_copy_by_rows(window, options, dsn, table)
+    FilesRefused if Spark must read the window: then plan it again without ``options.files``."""
+    return file_copy.plan_window_files(window, options, dsn, table) or _plan_copy_by_rows(window, options, dsn, table)
 
 
-def plan_copy_by_rows(window: Window, options: StagingOptions, dsn: str, table: str) -> Callable[[], Staged]:
+def _plan_copy_by_rows(window: Window, options: StagingOptions, dsn: str, table: str) -> Callable[[], Staged]:
     """Plan the COPY of a window's net effect into staging. The returned function runs it, in any thread.
 
     Each task computes the net effect of its keys: sorting and numpy are faster than Spark's window functions. Nested values
@@ -76,10 +75,7 @@ def copy_window(window: Window, options: StagingOptions, dsn: str, table: str) -
     """Run ``plan_copy``. A value that PostgreSQL cannot store may be superseded within the window, or belong to a row that
     was inserted and deleted: if one fails the tasks, the net effect is computed first."""
     try:
-        try:
-            return plan_copy(window, options, dsn, table)()
-        except file_copy.FilesRefused:
-            return plan_copy_by_rows(window, options, dsn, table)()
+        return plan_copy(window, options, dsn, table)()
     except Exception as error:
         if sqlstate_of_task(error) not in UNFAITHFUL:
             raise

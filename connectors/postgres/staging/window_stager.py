@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -15,6 +18,7 @@ from connectors.postgres.sqlstates import CONNECTION_LOST, UNFAITHFUL
 from connectors.postgres.staging import adbc_copy, tasks
 from connectors.postgres.staging.columns import COPY_ROWS, Staged, StagingOptions, staging_columns
 from connectors.postgres.staging.failures import explain_copy_failure
+from connectors.postgres.staging.file_copy import FilesRefused
 from connectors.postgres.staging.prefetch import Prefetch
 from connectors.postgres.staging.wire import wire_net_on_driver
 from connectors.postgres.target.ddl import create_staging
@@ -34,6 +38,9 @@ log = logging.getLogger("deltarelay.postgres")
 KINDS = ("stage", "ahead")
 """The staging tables; they alternate if a window is staged while the one before it is being applied."""
 
+REFUSAL_SECONDS = 600.0
+"""How long Spark reads the windows after a file was refused."""
+
 
 class WindowStager:
     """Copies windows into the staging tables of one runner, which are reused from window to window."""
@@ -43,6 +50,7 @@ class WindowStager:
         self._options = options
         self._small_window_bytes = small_window_bytes
         self._bulk: Any = None
+        self._files_after = 0.0
         self.kind = KINDS[0]
         """The staging table of the present window."""
         self._staged_schemas: dict[str, StructType] = {}
@@ -75,7 +83,9 @@ class WindowStager:
                         raise
                 log.info("Spark tasks stage a small window", extra={"table": window.table})
             by_driver = False
-            return tasks.copy_window(window, self._options, self._session.dsn, table)
+            with suppress(FilesRefused):
+                return self._copy(lambda: tasks.copy_window(window, self._task_options(), self._session.dsn, table))
+            return tasks.copy_window(window, replace(self._options, files=False), self._session.dsn, table)
         except Exception as error:
             self._staged_schemas.pop(self.kind)
             failure = explain_copy_failure(self._session, error, window, by_driver=by_driver)
@@ -97,6 +107,20 @@ class WindowStager:
                     connection.execute(create_staging(name, staging_columns(window.schema, self._options)))
             self._staged_schemas[kind] = window.schema
         return self._session.own_name(kind)
+
+    # ── from the tasks ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _task_options(self) -> StagingOptions:
+        return replace(self._options, files=time.monotonic() >= self._files_after)
+
+    def _copy(self, copy: Callable[[], Staged]) -> Staged:
+        """Run a COPY from the tasks. Raises FilesRefused, and lets Spark read the windows that follow: what is refused in
+        one file, such as a type, is probably in the next one too, and each refusal costs a job."""
+        try:
+            return copy()
+        except FilesRefused:
+            self._files_after = time.monotonic() + REFUSAL_SECONDS
+            raise
 
     # ── through the driver ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -141,12 +165,12 @@ class WindowStager:
         try:
             table = self._prepare_table(window, kind)
             # Planned in this thread, because only this one reads the table's log
-            job = tasks.plan_copy(window, self._options, self._session.dsn, table)
+            job = tasks.plan_copy(window, self._task_options(), self._session.dsn, table)
         except Exception as error:  # the window is staged normally later, and raises its error then
             log.info("prefetch not possible", extra={"first": window.first, "error": type(error).__name__})
             self._staged_schemas.pop(kind, None)
             return
-        self.prefetch = Prefetch(window, kind, job)
+        self.prefetch = Prefetch(window, kind, lambda: self._copy(job))
 
     def _take_prefetched(self, window: Window) -> Staged | None:
         """The prefetched rows of exactly this window. A prefetch of another window is discarded."""
