@@ -125,7 +125,7 @@ def verify(
                 hint="run verify again, or stop the pipeline first",
             )
         try:
-            return _compare(replica, image, snapshot, rows, show_keys, most_examples, began)
+            return _compare(replica, image, rows, version, show_keys, most_examples, began)
         except CdfError:
             raise
         except Exception as error:
@@ -154,11 +154,11 @@ class _Comparison:
 
 
 def _compare(
-    replica: Replica, image: Image, snapshot: Snapshot, rows: DataFrame, show_keys: bool, most: int, began: float
+    replica: Replica, image: Image, rows: DataFrame, version: int, show_keys: bool, most: int, began: float
 ) -> Verification:
     if image.columns is not None:
         rows = rows.select(*map(quoted, image.columns))
-    equal_rows = count_if_equal(image, snapshot, rows)
+    equal_rows = count_if_equal(image, rows)
     if equal_rows is None:
         found = _compare_buckets(replica.key, image, rows, show_keys, most)
     else:
@@ -169,7 +169,7 @@ def _compare(
     return Verification(
         pipeline=replica.name,
         table=replica.feed.table,
-        version=snapshot.version,
+        version=version,
         source_rows=found.source_rows,
         target_rows=found.target_rows,
         equal=not found.differing or (image.keeps_deleted and found.complete and not has_differences),

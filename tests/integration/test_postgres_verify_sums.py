@@ -15,7 +15,6 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Pipeline
-from cdf.source import plain_files
 from cdf.verify import equality, verify
 from connectors.postgres.options import Modes
 from connectors.postgres.verify.image import PostgresImage
@@ -140,9 +139,9 @@ def filled(spark: SparkSession, path: str, **properties: str) -> Table:
 @pytest.mark.parametrize(
     "properties",
     [{}, {"columnMapping.mode": "name"}, {"enableDeletionVectors": "true"}],
-    ids=["files", "mapped", "marked"],
+    ids=["plain", "mapped", "marked"],
 )
-def test_rows_come_from_files_or_from_spark(
+def test_rows_of_each_kind_of_table(
     spark: SparkSession, pg: Pg, delta_path: str, shown: list[int | None], properties: dict[str, str]
 ) -> None:
     pipeline = replica(filled(spark, delta_path, **properties), pg)
@@ -226,24 +225,3 @@ def test_an_interrupt_ends_the_query_of_the_target(
         pipeline.verify()
     assert time.monotonic() - began < 50
     assert pg.query(running) == [(0,)]
-
-
-def test_a_file_that_cannot_be_decoded_is_read_by_spark(
-    spark: SparkSession, pg: Pg, delta_path: str, shown: list[int | None]
-) -> None:
-    table = Table(spark, delta_path, "id long, born date")
-    table.sql("insert into {t} select id, if(id = 7, date'+20000-01-01', date'2000-01-01') from range(9)")
-    assert replica(table, pg).verify().equal
-    assert shown == [9]
-
-
-def test_a_file_that_was_not_read_is_noticed(
-    spark: SparkSession, pg: Pg, delta_path: str, shown: list[int | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = Table(spark, delta_path, "id long")
-    table.sql("insert into {t} select id from range(9)", "insert into {t} select id + 9 from range(9)")
-    pipeline = replica(table, pg)
-    usual = plain_files._list_paths
-    monkeypatch.setattr(plain_files, "_list_paths", lambda spark, paths: usual(spark, paths[1:]))
-    assert pipeline.verify().equal
-    assert shown == [18]
