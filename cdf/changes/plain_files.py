@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["PlainFiles", "RowsOfFiles", "SelectedRows", "name_of_file"]
 
@@ -25,6 +25,8 @@ def _ignore(_: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlainFiles:
+    session: SparkSession = field(repr=False)
+    """That of the table."""
     names: tuple[str, ...]
     """Each file once, without its folder."""
     columns: Mapping[str, str]

@@ -67,7 +67,10 @@ class CommitFiles(LogFiles):
         self._spark = spark
         jvm: Any = spark._jvm
         self._jvm = jvm
-        self._folder = jvm.org.apache.hadoop.fs.Path(location.rstrip("/") + "/_delta_log")
+        # Looked up once: Py4J asks the JVM about each part of such a name, which takes longer than the call
+        self._new_path, self._io = jvm.org.apache.hadoop.fs.Path, jvm.org.apache.commons.io.IOUtils
+        self._folder = self._new_path(location.rstrip("/") + "/_delta_log")
+        self._folder_pattern = GLOB.sub(r"\\\1", str(self._folder.toString()))
         self._file_system = self._folder.getFileSystem(spark._jsc.hadoopConfiguration())
 
     def list_log(self) -> LogListing:
@@ -85,7 +88,7 @@ class CommitFiles(LogFiles):
             return from_milliseconds(int(found[0].getModificationTime())) if found else None
 
     def read_text(self, version: int) -> str:
-        return self._read(version, lambda stream: self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        return self._read(version, lambda stream: self._io.toString(stream, "UTF-8"))
 
     def compute_sha256(self, version: int) -> str:
         return self._read(version, self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex)
@@ -115,7 +118,7 @@ class CommitFiles(LogFiles):
             raise missing_commits(self._location, [version]) from error
 
     def _pattern(self, version: int) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(GLOB.sub(r"\\\1", str(self._path(version).toString())))
+        return self._new_path(f"{self._folder_pattern}/{version:020d}.json")
 
     def _path(self, version: int) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self._folder, f"{version:020d}.json")
+        return self._new_path(self._folder, f"{version:020d}.json")

@@ -9,30 +9,35 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cdf.changes.columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
+    CONFLICTS,
     DELETE,
     INSERT,
     UPDATE_POSTIMAGE,
     UPDATE_PREIMAGE,
 )
 from cdf.changes.few_rows import DRIVER_BYTES, DRIVER_ROWS
+from cdf.changes.in_memory import InMemoryWindow, feed_schema
 from cdf.changes.plain_files import name_of_file
+from cdf.changes.window import Window
 from cdf.source.parquet_rows import FileRefused, can_decode, decode_file
-from cdf.spark_versions import arrow_type
+from cdf.spark_versions import arrow_type, create_from_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from cdf.changes.plain_files import PlainFiles
-    from cdf.changes.window import Window
 
-__all__ = ["MAX_BYTES", "read_directly"]
+__all__ = ["MAX_BYTES", "DirectWindow", "read_directly"]
 
 log = logging.getLogger("deltarelay.driver")
 
@@ -41,10 +46,21 @@ MAX_BYTES = 2**20
 _KINDS = frozenset({INSERT, DELETE, UPDATE_PREIMAGE, UPDATE_POSTIMAGE})
 
 
-def read_directly(window: Window, *, times: bool) -> pa.Table | None:
-    """The rows of ``window.collect()``, in any order, without a Spark job. None: Spark must read them.
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DirectWindow(InMemoryWindow):
+    """A window whose rows are in memory. Where a DataFrame is wanted, Spark gets these rows."""
 
-    ``times``: with ``_commit_timestamp``, for which Delta lists the log.
+    session: SparkSession = field(repr=False)
+
+    def net(self, *, transients: bool = False) -> DataFrame:
+        schema = feed_schema(self.schema).add(CONFLICTS, "integer")
+        return create_from_arrow(self.session, self.collect_net(transients=transients), schema)
+
+
+def read_directly(window: Window, *, times: bool) -> DirectWindow | None:
+    """The window with the rows of ``window.collect()``, in any order, read without a Spark job. None: Spark must read them.
+
+    ``times``: with ``_commit_timestamp``, for which Delta lists the log. Without it there are no DataFrames.
     """
     if window.change_bytes > MAX_BYTES or not can_decode(window.schema) or (files := window.plain_files()) is None:
         return None
@@ -55,7 +71,9 @@ def read_directly(window: Window, *, times: bool) -> pa.Table | None:
         log.debug("Spark reads a small window", extra={"table": window.table, "reason": reason})
         return None
     files.count(rows.num_rows)
-    return rows
+    session, same = files.session, {one.name: getattr(window, one.name) for one in fields(Window) if one.name != "read"}
+    read = partial(create_from_arrow, session, rows, feed_schema(window.schema))
+    return DirectWindow(**same, read=read, rows=lambda: rows, session=session)
 
 
 def _read(files: PlainFiles, schema: StructType, times: Mapping[int, dt.datetime] | None) -> pa.Table:

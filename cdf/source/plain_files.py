@@ -112,12 +112,12 @@ def _plain_files(
         parallel = spark.sparkContext.defaultParallelism
         largest_first = [path for _, path in sorted(zip((size for _, size in files), local, strict=True), reverse=True)]
         spread = [path for first in range(parallel) for path in largest_first[first::parallel]]
-        return PlainFiles(names, columns, lambda: _list_paths(spark, spread), _read_each(_read_local, local))
+        return PlainFiles(spark, names, columns, lambda: _list_paths(spark, spread), _read_each(_read_local, local))
     if any(size > MAX_FILE_BYTES or _PATTERN & set(path) for path, size in files):
         return None
     paths = [path for path, _ in files]
     read = partial(_read_from_storage, spark)
-    return PlainFiles(names, columns, lambda: _read_contents(spark, paths), _read_each(read, paths))
+    return PlainFiles(spark, names, columns, lambda: _read_contents(spark, paths), _read_each(read, paths))
 
 
 def _list_paths(spark: SparkSession, paths: Sequence[str]) -> DataFrame:

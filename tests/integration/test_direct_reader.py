@@ -72,14 +72,15 @@ def bits(rows: pa.Table) -> Counter[tuple[Any, ...]]:
 
 
 def assert_same_as_spark(window: Window, rows: int) -> None:
-    found = read_directly(window, times=True)
-    assert found is not None
+    read = read_directly(window, times=True)
+    assert read is not None
+    found = read.rows()
     assert window.rows_in() == found.num_rows == rows
     expected = window.collect()
     assert [(field.name, field.type) for field in found.schema] == [
         (field.name, field.type) for field in expected.schema
     ]
-    assert bits(found) == bits(expected)
+    assert bits(found) == bits(expected) == bits(read.read().toArrow())
 
 
 def is_left_to_spark(table: Table, first: int, last: int | None = None, *, times: bool = False) -> bool:

@@ -54,11 +54,32 @@ _SIDES |= {TRANSIENT: REMOVED}
 _LANE, _KEY, _VERSION, _TIME, _SIDE, _IMAGE, _AGAIN = "lane", "key", "version", "at", "side", "image", "again"
 
 
-class EventRows(NamedTuple):
-    """The images of rows, sorted in the partition of their lane, and what builds events of them."""
+_IMAGE_TYPES = {_LANE: "int32", _KEY: "binary", _IMAGE: "binary", _SIDE: "int32", _VERSION: "int64", _TIME: "int64"}
+_IMAGE_TYPES |= {_AGAIN: "int32"}
 
-    images: DataFrame
+
+class EventRows(NamedTuple):
+    """The images of rows, and what builds events of them."""
+
+    unsorted: DataFrame
+    lanes: int
     assembler: EventAssembler
+
+    @property
+    def images(self) -> DataFrame:
+        """Sorted in the partition of their lane."""
+        placed = repartition_by_number(self.unsorted, self.lanes, _LANE)
+        return _select_bytes(placed.sortWithinPartitions(_VERSION, _KEY, _SIDE, _IMAGE))
+
+    def collect_images(self) -> pa.Table:
+        """In memory, one lane after the other. If the rows come from memory, Spark computes their text without a job."""
+        import pyarrow as pa
+
+        rows = _select_bytes(self.unsorted).collect()
+        rows.sort(key=lambda row: (row[0], row[4], row[1], row[3], row[2] is not None, row[2] or b""))
+        columns = zip(*rows, strict=True) if rows else ((),) * len(_IMAGE_TYPES)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, _IMAGE_TYPES.values(), strict=True)]
+        return pa.Table.from_arrays(arrays, names=list(_IMAGE_TYPES))
 
     def build_events(self) -> DataFrame:
         from pyspark.sql import functions as F
@@ -109,17 +130,17 @@ class EventBuilder:
         from pyspark.sql import functions as F
 
         images = self._build_feed_images(F.lit(0))
-        return EventRows(images, self._build_assembler("changes", withheld))
+        return EventRows(images, self._lanes, self._build_assembler("changes", withheld))
 
     def build_net(self) -> EventRows:
-        return EventRows(self._build_feed_images(quoted(CONFLICTS)), self._build_assembler("net"))
+        return EventRows(self._build_feed_images(quoted(CONFLICTS)), self._lanes, self._build_assembler("net"))
 
     def build_snapshot(self, version: int, timestamp: dt.datetime | None) -> EventRows:
         from pyspark.sql import functions as F
 
         at = F.lit(None if timestamp is None else _to_micros(timestamp)).cast("long")
         images = self._build_images(F.lit(version).cast("long"), at, F.lit(ADDED), F.lit(0))
-        return EventRows(images, self._build_assembler("snapshot"))
+        return EventRows(images, self._lanes, self._build_assembler("snapshot"))
 
     # ── images ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -130,7 +151,7 @@ class EventBuilder:
         return self._build_images(quoted(COMMIT_VERSION), F.unix_micros(quoted(COMMIT_TIMESTAMP)), side, again)
 
     def _build_images(self, version: Column, time: Column, side: Column, again: Column) -> DataFrame:
-        """Return the key, the text and the lane of every row, sorted in the partition of that lane."""
+        """Return the key, the text and the lane of every row."""
         from pyspark.sql import functions as F
 
         null_key = reduce(or_, (quoted(name).isNull() for name in self._key))
@@ -148,16 +169,7 @@ class EventBuilder:
                 again.alias(_AGAIN),
             )
         lane = F.pmod(F.crc32(F.col(_KEY).cast("binary")), F.lit(self._lanes)).cast("int")
-        placed = repartition_by_number(texts.select("*", lane.alias(_LANE)), self._lanes, _LANE)
-        return placed.sortWithinPartitions(_VERSION, _KEY, _SIDE, _IMAGE).select(
-            _LANE,
-            F.col(_KEY).cast("binary").alias(_KEY),
-            F.col(_IMAGE).cast("binary").alias(_IMAGE),
-            _SIDE,
-            _VERSION,
-            _TIME,
-            _AGAIN,
-        )
+        return texts.select("*", lane.alias(_LANE))
 
     def _to_json(self, names: Sequence[str], version: Column) -> Column:
         return to_json_object(self._schema, names, version, connect=self._format.schemas)
@@ -182,6 +194,15 @@ class EventBuilder:
             return b""
         schema = build_schema(self._schema, self._key, self._pipeline)
         return f'{{"schema":{_dump_json(schema)},"payload":'.encode()
+
+
+def _select_bytes(images: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    kinds = {_KEY: "binary", _IMAGE: "binary"}
+    return images.select(
+        *(F.col(name).cast(kinds[name]).alias(name) if name in kinds else name for name in _IMAGE_TYPES)
+    )
 
 
 def _map_codes(value: Column, codes: Mapping[Any, Any]) -> Column:

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from connectors.kafka.client import TransactionalProducer
+    from connectors.kafka.write.event_builder import EventRows
 
-__all__ = ["EventBatch", "read_images", "write_at_once", "write_by_driver", "write_by_tasks"]
+__all__ = ["EventBatch", "collect_images", "read_images", "write_at_once", "write_by_driver", "write_by_tasks"]
 
 SEVERAL_LANES = "SEVERAL_LANES_IN_ONE_TASK"
 HEADERS_BYTES = 400
@@ -85,6 +86,16 @@ def read_images(batch: EventBatch, *, is_small: bool) -> EventBatch:
     batch = replace(batch, images=images, few=few)
     batch.confirm()
     return batch
+
+
+def collect_images(batch: EventBatch, rows: EventRows) -> EventBatch:
+    """``read_images`` for rows that are in memory."""
+    try:
+        few = rows.collect_images()
+    except Exception as error:
+        raise _to_read_error(error, batch) from error
+    batch.confirm()
+    return replace(batch, few=few)
 
 
 def _plan(rows: DataFrame) -> None:

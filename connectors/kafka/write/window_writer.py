@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from cdf.errors import TableReplaced, WindowOutOfOrder
 from cdf.sink import Applied, Conflicts
 from cdf.sink.guard import erasing_versions
+from cdf.source.direct_reader import read_directly
 from cdf.timing import timed
 from connectors.kafka.errors import translate_faults
 from connectors.kafka.state.lease import Lease
@@ -26,6 +27,7 @@ from connectors.kafka.write.lane_producers import LaneProducers
 from connectors.kafka.write.record_producer import AGAIN, LaneWork
 from connectors.kafka.write.strategies import (
     EventBatch,
+    collect_images,
     read_images,
     write_at_once,
     write_by_driver,
@@ -103,7 +105,8 @@ class WindowWriter:
             raise violation
         builder = self._create_builder(snapshot, snapshot.read())
         rows = builder.build_snapshot(snapshot.version, snapshot.timestamp)
-        return self._write(read_images(EventBatch(pending, snapshot, *rows), is_small=False), state)
+        batch = EventBatch(pending, snapshot, rows.images, rows.assembler)
+        return self._write(read_images(batch, is_small=False), state)
 
     def apply(self, window: Window) -> Applied:
         state = self._read_state()
@@ -132,11 +135,9 @@ class WindowWriter:
             with translate_faults("moving the position"):
                 self._lease.write_position(self._build_state_after(state, window.last, window))
             return Applied(position=window.last)
-        rows = self._build_rows(window, state)
         seconds: dict[str, float] = {}
         with timed(seconds, "read"):
-            is_small = window.change_bytes <= self._small_window_bytes
-            batch = read_images(EventBatch(pending, window, *rows), is_small=is_small)
+            batch = self._read_window(window, pending, state)
         return self._write(batch, state, seconds)
 
     def _read_state(self) -> State:
@@ -152,6 +153,14 @@ class WindowWriter:
                 hint="`deltarelay run` finishes it, with the settings with which it was started",
                 position=state.version,
             )
+
+    def _read_window(self, window: Window, pending: PendingWindow, state: State) -> EventBatch:
+        is_small = window.change_bytes <= self._small_window_bytes
+        if is_small and (in_memory := read_directly(window, times=True)) is not None:
+            rows = self._build_rows(in_memory, state)
+            return collect_images(EventBatch(pending, window, rows.unsorted, rows.assembler), rows)
+        rows = self._build_rows(window, state)
+        return read_images(EventBatch(pending, window, rows.images, rows.assembler), is_small=is_small)
 
     def _build_rows(self, window: Window, state: State) -> EventRows:
         # A key that was inserted and deleted within the window needs a tombstone if the topic may have a record of it

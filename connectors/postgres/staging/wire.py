@@ -123,8 +123,8 @@ def wire_net_on_driver(window: Window, options: StagingOptions) -> pa.Table | No
         return in_memory.wire_net(net, window.schema, window.key, options, CODES)
     form = NetForm.of(window, options)
     # Spark marks the rows that cannot be stored
-    if not options.rejects and (feed := read_directly(window, times=options.commit)) is not None:
-        net = _compute_net(window, form.from_feed(feed), form, options)
+    if not options.rejects and (found := read_directly(window, times=options.commit)) is not None:
+        net = _compute_net(window, form.from_feed(found.rows()), form, options)
         return form.to_staged(form.drop_removed_values(net))
     try:
         rows = few_rows(wire_changes(window, options))
