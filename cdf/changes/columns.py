@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHANGE_TYPE",
+    "CHANGE_TYPES",
     "COMMIT_VERSION",
     "COMMIT_TIMESTAMP",
     "METADATA_COLUMNS",
@@ -33,6 +34,8 @@ INSERT = "insert"
 UPDATE_PREIMAGE = "update_preimage"
 UPDATE_POSTIMAGE = "update_postimage"
 DELETE = "delete"
+CHANGE_TYPES = frozenset({INSERT, UPDATE_PREIMAGE, UPDATE_POSTIMAGE, DELETE})
+"""All that a feed has."""
 
 UPDATE = "update"
 """Only in a net effect: the key existed before the window and exists after it."""

@@ -26,7 +26,7 @@ def _ignore(_: int) -> None:
 @dataclass(frozen=True, slots=True)
 class PlainFiles:
     session: SparkSession = field(repr=False)
-    """That of the table."""
+    """For DataFrames of rows that were read here."""
     names: tuple[str, ...]
     """Each file once, without its folder."""
     columns: Mapping[str, str]

@@ -18,7 +18,8 @@ __all__ = ["describe_failure"]
 
 def describe_failure(error: BaseException, spark: SparkSession, table: str, position: int) -> CdfError:
     """``position``: the version after which following ended."""
-    if isinstance(error, CdfError):
+    # If Java has ended, reading the log fails with an error that blames the log
+    if isinstance(error, CdfError) and (type(error) is not SourceError or _is_alive(spark)):
         return error
     failure: CdfError
     if not _is_alive(spark):

@@ -1,7 +1,8 @@
-"""Applies what a micro-batch of a streaming query announces: brings the sink to the last commit that the batch touches.
+"""Brings the sink to a version that a poll of the log or a micro-batch of a user's streaming query has announced.
 
-The range comes from the query's own offset log, not from the rows: an OPTIMIZE has no rows. A micro-batch is only a signal:
-the windows are read from the table. So no checkpoint, file limit or repeated batch can do harm.
+Of a micro-batch, the version comes from the query's own offset log, not from the rows: an OPTIMIZE has no rows. Polls and
+micro-batches are only signals: the windows are read from the table. So no checkpoint, file limit or repeated batch can do
+harm.
 """
 
 from __future__ import annotations

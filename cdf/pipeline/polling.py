@@ -40,7 +40,7 @@ def check_trigger(trigger: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class FeedPolls:
-    """Asks one log for new versions. ``trigger``: when to poll, in the words of a streaming query."""
+    """Asks one log for new versions. ``trigger``: ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``."""
 
     def __init__(self, log: TableLog, *, trigger: Mapping[str, Any]) -> None:
         self._log = log

@@ -1,7 +1,7 @@
 """The rows of a small window in memory, decoded from its plain files: planning a Spark job takes longer than reading them.
 
 What is decoded is what the tasks decode too (``plain_files``, ``parquet_rows``). For everything else the answer is None, and
-Spark reads the window. ``test_direct_reader`` compares both.
+Spark reads the window. ``test_direct_reader`` and ``test_kafka_direct`` compare both.
 """
 
 from __future__ import annotations
@@ -10,18 +10,15 @@ import datetime as dt
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import partial
 from typing import TYPE_CHECKING
 
 from cdf.changes.columns import (
     CHANGE_TYPE,
+    CHANGE_TYPES,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     CONFLICTS,
-    DELETE,
     INSERT,
-    UPDATE_POSTIMAGE,
-    UPDATE_PREIMAGE,
 )
 from cdf.changes.few_rows import DRIVER_BYTES, DRIVER_ROWS
 from cdf.changes.in_memory import InMemoryWindow, feed_schema
@@ -43,7 +40,8 @@ log = logging.getLogger("deltarelay.driver")
 
 MAX_BYTES = 2**20
 """Of a window's files. Spark's tasks read more than that faster."""
-_KINDS = frozenset({INSERT, DELETE, UPDATE_PREIMAGE, UPDATE_POSTIMAGE})
+MAX_FILES = 50
+"""They are read one after the other, and each takes some milliseconds on a local disk and tens of them on S3."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -51,6 +49,12 @@ class DirectWindow(InMemoryWindow):
     """A window whose rows are in memory. Where a DataFrame is wanted, Spark gets these rows."""
 
     session: SparkSession = field(repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "read", self._read_rows)  # also of a copy that has other rows
+
+    def _read_rows(self) -> DataFrame:
+        return create_from_arrow(self.session, self.rows(), feed_schema(self.schema))
 
     def net(self, *, transients: bool = False) -> DataFrame:
         schema = feed_schema(self.schema).add(CONFLICTS, "integer")
@@ -64,6 +68,8 @@ def read_directly(window: Window, *, times: bool) -> DirectWindow | None:
     """
     if window.change_bytes > MAX_BYTES or not can_decode(window.schema) or (files := window.plain_files()) is None:
         return None
+    if len(files.names) > MAX_FILES:
+        return None
     try:
         rows = _read(files, window.schema, files.find_times() if times else None)
     except Exception as error:  # Spark reads the same rows, and raises the error if there is one
@@ -71,16 +77,16 @@ def read_directly(window: Window, *, times: bool) -> DirectWindow | None:
         log.debug("Spark reads a small window", extra={"table": window.table, "reason": reason})
         return None
     files.count(rows.num_rows)
-    session, same = files.session, {one.name: getattr(window, one.name) for one in fields(Window) if one.name != "read"}
-    read = partial(create_from_arrow, session, rows, feed_schema(window.schema))
-    return DirectWindow(**same, read=read, rows=lambda: rows, session=session)
+    common = {one.name: getattr(window, one.name) for one in fields(Window) if one.name != "read"}
+    return DirectWindow(**common, rows=lambda: rows, session=files.session)
 
 
 def _read(files: PlainFiles, schema: StructType, times: Mapping[int, dt.datetime] | None) -> pa.Table:
     import pyarrow as pa
 
     names = [files.columns[name] for name in schema.fieldNames()]
-    types = [arrow_type(field.dataType) for field in schema.fields]
+    types = [arrow_type(of.dataType) for of in schema.fields]
+    required = [of.name for of in schema.fields if not of.nullable]
     parts: list[pa.RecordBatch] = []
     room = MAX_BYTES
     count = size = 0
@@ -89,12 +95,15 @@ def _read(files: PlainFiles, schema: StructType, times: Mapping[int, dt.datetime
         if room < 0:
             raise FileRefused("large files")
         version, has_kind = files.versions[name_of_file(path)]
-        wanted, kinds = ([*names, CHANGE_TYPE], [*types, pa.string()]) if has_kind else (names, types)
-        for batch in decode_file("", content, wanted, kinds, _find_batch_rows(content)):
+        wanted, of_type = ([*names, CHANGE_TYPE], [*types, pa.string()]) if has_kind else (names, types)
+        for batch in decode_file("", content, wanted, of_type, _find_batch_rows(content)):
             count, size = count + batch.num_rows, size + batch.nbytes
             if count > DRIVER_ROWS or size > DRIVER_BYTES:
                 raise FileRefused("many rows")
-            parts.append(_complete(batch, [*schema.fieldNames()], version, times, has_kind=has_kind))
+            part = _complete(batch, [*schema.fieldNames()], version, times, has_kind=has_kind)
+            if any(part[name].null_count for name in required):
+                raise FileRefused("a null where the table has none")
+            parts.append(part)
     return pa.Table.from_batches(parts)
 
 
@@ -126,7 +135,7 @@ def _complete(
     ]
     if not has_kind:
         arrays.append(pa.repeat(pa.scalar(INSERT), batch.num_rows))
-    elif not _KINDS.issuperset(arrays[-1].unique().to_pylist()):
+    elif not CHANGE_TYPES.issuperset(arrays[-1].unique().to_pylist()):
         raise FileRefused("a change type")
     arrays.append(pa.repeat(pa.scalar(version, pa.int64()), batch.num_rows))
     names = [*names, CHANGE_TYPE, COMMIT_VERSION]

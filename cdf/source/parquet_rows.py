@@ -74,7 +74,13 @@ def _decode(
     import pyarrow.parquet as pq
 
     source = path if content is None else pa.BufferReader(content)
-    file = pq.ParquetFile(source, memory_map=content is None, coerce_int96_timestamp_unit="us", pre_buffer=False)
+    file = pq.ParquetFile(
+        source,
+        memory_map=content is None,
+        coerce_int96_timestamp_unit="us",
+        pre_buffer=False,
+        page_checksum_verification=True,  # Spark compares the checksums of local files, which lie beside them
+    )
     footer, present = file.metadata, file.schema_arrow.names
     if not set(columns) <= set(present):
         raise FileRefused("column missing")

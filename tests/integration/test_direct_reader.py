@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from cdf import ChangeFeed, Pipeline
 from cdf.changes.row_count import count_rows
 from cdf.changes.window import Window
-from cdf.source import plain_files
+from cdf.source import direct_reader, plain_files
 from cdf.source.batch_reader import check_feed_on
 from cdf.source.direct_reader import read_directly
 from connectors.postgres.column_mapping import Columns
@@ -242,6 +242,57 @@ def test_a_missing_file_is_left_to_spark(plain: Table) -> None:
     assert read_directly(window, times=False) is not None
     file.unlink()
     assert read_directly(window, times=False) is None
+
+
+def test_a_damaged_page_is_left_to_spark(plain: Table) -> None:
+    """Also where the damaged bytes decode to other values."""
+    window = window_of(plain, 1)
+    file = next(Path(plain.path).glob("part-*.parquet"))
+    content, rows, undamaged = (
+        file.read_bytes(),
+        pq.read_table(file),
+        bits(window.collect().drop_columns("_commit_timestamp")),
+    )
+    chunk = pq.read_metadata(file).row_group(0).column(0)
+    silent = 0
+    for place in range(4, chunk.data_page_offset + chunk.total_compressed_size):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        file.write_bytes(damaged)
+        try:
+            silent += pq.ParquetFile(file).read() != rows
+        except Exception:
+            pass  # only those that decode are counted
+        else:
+            found = read_directly(window, times=False)
+            assert found is None or bits(found.rows()) == undamaged
+    assert silent > 0
+
+
+def test_many_files_are_left_to_spark(plain: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain.sql("insert into {t} values (9, null)")
+    window = window_of(plain, 1)
+    monkeypatch.setattr(direct_reader, "MAX_FILES", 1)
+    assert read_directly(window, times=False) is None
+    assert read_directly(window_of(plain, 2), times=False) is not None
+
+
+def test_a_null_in_a_required_column_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(spark, str(tmp_path / "t"), "id long not null, v string")
+    table.sql("insert into {t} values (1, 'a')")
+    pq.write_table(pa.table({"id": pa.array([None], pa.int64()), "v": ["b"]}), tmp_path / "t" / "null.parquet")
+    add = {"path": "null.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+    version = append_commit(table.path, {"add": add}, operation="WRITE")
+    table.forget()
+    assert read_directly(window_of(table, 1, 1), times=False) is not None
+    assert read_directly(window_of(table, version), times=False) is None
+
+
+def test_a_copy_with_other_rows_gives_spark_these(plain: Table) -> None:
+    found = read_directly(window_of(plain, 1), times=True)
+    assert found is not None
+    fewer = found.without(lambda rows: rows.slice(1))
+    assert fewer.read().count() == fewer.collect().num_rows == found.read().count() - 1
 
 
 def test_what_replaces_or_filters_the_rows_hides_the_files(plain: Table) -> None:

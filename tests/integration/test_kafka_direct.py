@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from cdf.changes.window import Window
 from cdf.source.direct_reader import read_directly
 from connectors.kafka import EventFormat
+from connectors.kafka.write import window_writer
 from connectors.kafka.write.event_builder import EventBuilder, EventRows
 from tests.fixtures.fix_kafka import Kafka
 from tests.integration.delta_table import Table
@@ -76,3 +77,31 @@ def test_a_small_window_reaches_kafka_without_reading_it_by_spark(
         result = topic.pipeline().run()
     assert (result.inserts, result.updates, result.deletes) == (1, 1, 1)
     topic.holds_the_table()
+
+
+def test_rows_whose_text_may_be_large_are_read_by_spark(
+    spark: SparkSession, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(spark, str(tmp_path / "t"))
+    table.sql("insert into {t} select id, 'a' from range(4)")
+    topic = Topic(kafka, table)
+    topic.pipeline().run()
+    table.sql("insert into {t} select id + 10, 'a' from range(4)")
+    monkeypatch.setattr(window_writer, "DRIVER_BYTES", 4 * 100)
+    monkeypatch.setattr(window_writer, "collect_images", lambda *_: pytest.fail("the rows were rendered in memory"))
+    assert topic.pipeline().run().inserts == 4
+    topic.holds_the_table()
+
+
+def test_the_estimate_of_the_text_is_not_too_small(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(spark, str(tmp_path / "t"), "id long, v string, b binary, n decimal(38,18), t timestamp, d double")
+    table.sql(
+        "insert into {t} select -id, repeat('\\u0001', 50), unhex(repeat('ff', 50)),"
+        " -99999999999999999999.123456789012345678, timestamp'1999-12-31 23:59:59.123456', -1.2345678901234567e-300"
+        " from range(100)"
+    )
+    window = window_of(table, 1)
+    direct = read_directly(window, times=True)
+    assert direct is not None
+    images = build(direct, EventFormat("debezium"), net=False).collect_images()
+    assert sum(map(len, images["image"].to_pylist())) <= window_writer._estimate_json_bytes(direct)

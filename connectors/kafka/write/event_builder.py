@@ -52,10 +52,15 @@ _SIDES |= {TRANSIENT: REMOVED}
 
 # The columns of the images, besides the lane
 _LANE, _KEY, _VERSION, _TIME, _SIDE, _IMAGE, _AGAIN = "lane", "key", "version", "at", "side", "image", "again"
-
-
-_IMAGE_TYPES = {_LANE: "int32", _KEY: "binary", _IMAGE: "binary", _SIDE: "int32", _VERSION: "int64", _TIME: "int64"}
-_IMAGE_TYPES |= {_AGAIN: "int32"}
+_IMAGE_TYPES = {
+    _LANE: "int32",
+    _KEY: "binary",
+    _IMAGE: "binary",
+    _SIDE: "int32",
+    _VERSION: "int64",
+    _TIME: "int64",
+    _AGAIN: "int32",
+}
 
 
 class EventRows(NamedTuple):
@@ -76,6 +81,7 @@ class EventRows(NamedTuple):
         import pyarrow as pa
 
         rows = _select_bytes(self.unsorted).collect()
+        # By lane, and then as in ``images``: version, key, side, image; nulls first
         rows.sort(key=lambda row: (row[0], row[4], row[1], row[3], row[2] is not None, row[2] or b""))
         columns = zip(*rows, strict=True) if rows else ((),) * len(_IMAGE_TYPES)
         arrays = [pa.array(column, kind) for column, kind in zip(columns, _IMAGE_TYPES.values(), strict=True)]

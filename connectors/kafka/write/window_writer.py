@@ -6,12 +6,14 @@ recorded bounds make the next runner write exactly this window; lanes that are c
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cdf.changes.few_rows import DRIVER_BYTES
 from cdf.errors import TableReplaced, WindowOutOfOrder
 from cdf.sink import Applied, Conflicts
 from cdf.sink.guard import erasing_versions
@@ -38,14 +40,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from cdf.changes.window import Snapshot, Window
+    from cdf.source.direct_reader import DirectWindow
 
 __all__ = ["DuplicateKeyWarning", "WindowWriter"]
 
 log = logging.getLogger("deltarelay.kafka")
 
+_VALUE_BYTES = 45
+"""Of a value of fixed size as JSON, with quotation marks and a comma: a number of 38 digits is the longest."""
+_ESCAPED = 6
+"""A character may become an escape sequence of this length."""
 TRANSACTION_BYTES = 4 * 1024 * 1024
 """Events of this size at most, with their headers, are written in one transaction, whose time limit is short: see
 ``lease.RUNNER_SECONDS``."""
+
+
+def _estimate_json_bytes(window: DirectWindow) -> int:
+    """At most so many bytes have the rows as JSON: names and punctuation in every row, and characters that are escaped."""
+    rows = window.rows()
+    row_bytes = sum(len(json.dumps(name)) + _VALUE_BYTES for name in window.schema.fieldNames())
+    return int(rows.num_rows * row_bytes + _ESCAPED * rows.nbytes)
 
 
 class DuplicateKeyWarning:
@@ -156,7 +170,8 @@ class WindowWriter:
 
     def _read_window(self, window: Window, pending: PendingWindow, state: State) -> EventBatch:
         is_small = window.change_bytes <= self._small_window_bytes
-        if is_small and (in_memory := read_directly(window, times=True)) is not None:
+        in_memory = read_directly(window, times=True) if is_small else None
+        if in_memory is not None and _estimate_json_bytes(in_memory) <= DRIVER_BYTES:
             rows = self._build_rows(in_memory, state)
             return collect_images(EventBatch(pending, window, rows.unsorted, rows.assembler), rows)
         rows = self._build_rows(window, state)

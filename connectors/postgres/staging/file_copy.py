@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cdf.changes.columns import CHANGE_TYPE, COMMIT_VERSION, INSERT
+from cdf.changes.columns import CHANGE_TYPE, CHANGE_TYPES, COMMIT_VERSION, INSERT
 from cdf.changes.net_arrow import net_on_driver
 from cdf.changes.plain_files import name_of_file
 from cdf.source.parquet_rows import FileRefused, can_decode, decode_file
@@ -147,6 +147,8 @@ def _decode_changes(
             arrays = batch.columns
             if not has_kind:
                 arrays = [*arrays, pa.repeat(pa.scalar(INSERT), batch.num_rows)]
+            elif not CHANGE_TYPES.issuperset(arrays[-1].unique().to_pylist()):
+                raise FileRefused("a change type")
             arrays = [*arrays, pa.repeat(pa.scalar(version, pa.int64()), batch.num_rows)]
             batches.append(pa.RecordBatch.from_arrays(arrays, names=[*targets, CHANGE_TYPE, COMMIT_VERSION]))
     return pa.Table.from_batches(batches) if batches else None
