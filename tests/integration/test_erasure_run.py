@@ -252,6 +252,13 @@ class NothingToErase(SinkErasure):
         return ScanResult()
 
 
+def kept_rows(spark: SparkSession) -> set[str]:
+    """What Spark keeps in memory and on disk, except for the states that Delta keeps."""
+    jsc: Any = spark.sparkContext._jsc
+    names = {number: str(rows.name()) for number, rows in jsc.getPersistentRDDs().items()}
+    return {f"{number} {name}" for number, name in names.items() if not name.startswith("Delta Table State")}
+
+
 class NothingYet(MemorySink):
     """A target that a configuration has led to by mistake: nothing of the pipeline is in it."""
 
@@ -268,7 +275,7 @@ def test_what_is_refused_on_the_way_to_a_certificate(
 ) -> None:
     """A run that is stopped again and again, each time before anything was done that should not be, and goes on."""
     office.receive("R-1", "R-2", email=CANARY)
-    path, every = office.customers.path, office.requests
+    path, every, kept = office.customers.path, office.requests, kept_rows(office.spark)
 
     # A request that is left out, by an edited plan, would stay in a run that has ended, its person erased or not
     office.requests = every[:1]
@@ -296,11 +303,13 @@ def test_what_is_refused_on_the_way_to_a_certificate(
     assert [f"crm replicates {path} under another address" in one for one in planned.problems] == [True]
     assert any("pipeline gone replicates" in one for one in planned.warnings)
     assert [one.pipeline for one in planned.sinks] == ["shop"]
+    assert kept_rows(office.spark) <= kept
 
     # More rows than were approved
     with pytest.raises(ConfigError, match="no approver"):
         office.go(approve_above=1)
     assert office.states() == {"R-1": "received", "R-2": "received"}
+    assert kept_rows(office.spark) <= kept
     assert {90, 91} <= office.rows(office.orders)
 
     # Pipelines that are configured no more, or carry the table to another target by now, whether a plan has seen them or
@@ -316,6 +325,7 @@ def test_what_is_refused_on_the_way_to_a_certificate(
     # A table that is configured no more: what was erased in it is purged and looked through too
     with pytest.raises(Died):
         office.go(mortal=True, copies=now)  # right after the rows were found
+    assert kept_rows(office.spark) <= kept
     with pytest.raises(ConfigError, match=rf"has changed since the run began: {office.orders.path}$"):
         office.go(tables=1, copies=now)
 

@@ -12,6 +12,7 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
@@ -188,45 +189,46 @@ def access_report(
     well."""
     tables = graph.tables_of(request.subject)
     progress("looking for the rows")
-    resolution = Resolution.of(spark, tables, graph.subjects, [request], known, retained=rows_from_copies(copies))
-    if request.approver is None and (why := resolution.fan_out(approve_above).get(request.id)):
-        raise ConfigError(
-            f"request {request.id} may be about more than one person ({why}), and no approver has been named",
-            hint="check whose data these are, then run `deltarelay erase approve REQUEST --by NAME`, or name the approver "
-            "in the column `approver` of the file with the request",
-            requests=[request.id],
+    found = Resolution.of(spark, tables, graph.subjects, [request], known, retained=rows_from_copies(copies))
+    with closing(found) as resolution:
+        if request.approver is None and (why := resolution.fan_out(approve_above).get(request.id)):
+            raise ConfigError(
+                f"request {request.id} may be about more than one person ({why}), and no approver has been named",
+                hint="check whose data these are, then run `deltarelay erase approve REQUEST --by NAME`, or name the "
+                "approver in the column `approver` of the file with the request",
+                requests=[request.id],
+            )
+        identifiers = _identifiers(graph, request, resolution.learned())
+        query = _Query(
+            graph,
+            resolution,
+            [copy for copy in copies if copy.table in {one.table for one in tables}],
+            _tokens(graph, request, identifiers, registry),
+            None if registry is None else _states(registry, request, reader),
         )
-    identifiers = _identifiers(graph, request, resolution.learned())
-    query = _Query(
-        graph,
-        resolution,
-        [copy for copy in copies if copy.table in {one.table for one in tables}],
-        _tokens(graph, request, identifiers, registry),
-        None if registry is None else _states(registry, request, reader),
-    )
-    held = []
-    for one in tables:
-        progress(f"reading {one.table}")
-        held.append(_table(spark, query, one, now))
-    recipients, history = [], []
-    for copy in query.copies:
-        progress(f"reading what {copy.pipeline} has written")
-        one = next(each for each in tables if each.table == copy.table)
-        recipients.append(_recipient(query, one, copy, targets[copy.pipeline]))
-        if (trail := copy.trail_erasure) is not None and copy.version() is not None:
-            history.append(_history(query, one, copy, trail))
-    return AccessReport(
-        request=request.id,
-        subject=request.subject,
-        received=request.received,
-        due=request.due,
-        made_at=now,
-        made_by=f"deltarelay {metadata.version('deltarelay')}",
-        identifiers=identifiers,
-        tables=tuple(held),
-        recipients=tuple(recipients),
-        history=tuple(history),
-    )
+        held = []
+        for one in tables:
+            progress(f"reading {one.table}")
+            held.append(_table(spark, query, one, now))
+        recipients, history = [], []
+        for copy in query.copies:
+            progress(f"reading what {copy.pipeline} has written")
+            one = next(each for each in tables if each.table == copy.table)
+            recipients.append(_recipient(query, one, copy, targets[copy.pipeline]))
+            if (trail := copy.trail_erasure) is not None and copy.version() is not None:
+                history.append(_history(query, one, copy, trail))
+        return AccessReport(
+            request=request.id,
+            subject=request.subject,
+            received=request.received,
+            due=request.due,
+            made_at=now,
+            made_by=f"deltarelay {metadata.version('deltarelay')}",
+            identifiers=identifiers,
+            tables=tuple(held),
+            recipients=tuple(recipients),
+            history=tuple(history),
+        )
 
 
 def _identifiers(graph: Graph, request: Request, learned: Iterable[tuple[str, str, str]]) -> tuple[Identifier, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -96,43 +97,46 @@ def make_plan(
     """Reads only. ``learned``: (request, identifier, value) that were learned about the people before."""
     tables = graph.tables_of(*(request.subject for request in requests))
     _check_exist(spark, tables)
-    resolution = Resolution.of(spark, tables, graph.subjects, requests, learned, retained=rows_from_copies(copies))
-    warnings, problems, planned = [], [], []
-    for one in tables:
-        schedule = table_purge_schedule(spark, one.table, now=now)
-        planned.append(_plan_table(graph, resolution, one, schedule, now))
-        if not graph.held(one.table, now.date()):
-            problems += inspect_table(spark, one)
-            warnings += _table_warnings(graph, resolution, one)
-            warnings += _late_warnings(one, requests, schedule)
-    copy_warnings, copy_problems = _inspect_copies(spark, graph, tables, copies)
-    warnings += copy_warnings
-    problems += copy_problems
-    reached = {one.table for one in tables}
-    sinks = tuple(
-        PlannedSink(copy.pipeline, copy.table, copy.erasure is not None, copy.version())
-        for copy in copies
-        if copy.table in reached
-    )
-    warnings += _class_warnings(graph, tables, now)
-    problems += unencrypted_problems(copy for copy in copies if copy.table in reached)
-    warnings += [
-        f"{one.pipeline}: its sink applies the deletes, but cannot erase the data that it stored before"
-        for one in sinks
-        if not one.forgets
-    ]
-    approved = {request.id for request in requests if request.approver is not None}
-    return Plan(
-        run=run,
-        created_at=now,
-        requests=tuple(request.id for request in requests),
-        tables=tuple(planned),
-        sinks=sinks,
-        needs_approval={id: reason for id, reason in resolution.fan_out(approve_above).items() if id not in approved},
-        not_found=tuple(request.id for request in requests if not any(request.id in one.rows for one in planned)),
-        warnings=tuple(warnings),
-        problems=tuple(problems),
-    )
+    found = Resolution.of(spark, tables, graph.subjects, requests, learned, retained=rows_from_copies(copies))
+    with closing(found) as resolution:
+        warnings, problems, planned = [], [], []
+        for one in tables:
+            schedule = table_purge_schedule(spark, one.table, now=now)
+            planned.append(_plan_table(graph, resolution, one, schedule, now))
+            if not graph.held(one.table, now.date()):
+                problems += inspect_table(spark, one)
+                warnings += _table_warnings(graph, resolution, one)
+                warnings += _late_warnings(one, requests, schedule)
+        copy_warnings, copy_problems = _inspect_copies(spark, graph, tables, copies)
+        warnings += copy_warnings
+        problems += copy_problems
+        reached = {one.table for one in tables}
+        sinks = tuple(
+            PlannedSink(copy.pipeline, copy.table, copy.erasure is not None, copy.version())
+            for copy in copies
+            if copy.table in reached
+        )
+        warnings += _class_warnings(graph, tables, now)
+        problems += unencrypted_problems(copy for copy in copies if copy.table in reached)
+        warnings += [
+            f"{one.pipeline}: its sink applies the deletes, but cannot erase the data that it stored before"
+            for one in sinks
+            if not one.forgets
+        ]
+        approved = {request.id for request in requests if request.approver is not None}
+        return Plan(
+            run=run,
+            created_at=now,
+            requests=tuple(request.id for request in requests),
+            tables=tuple(planned),
+            sinks=sinks,
+            needs_approval={
+                id: reason for id, reason in resolution.fan_out(approve_above).items() if id not in approved
+            },
+            not_found=tuple(request.id for request in requests if not any(request.id in one.rows for one in planned)),
+            warnings=tuple(warnings),
+            problems=tuple(problems),
+        )
 
 
 def _check_exist(spark: SparkSession, tables: Sequence[PersonalTable]) -> None:

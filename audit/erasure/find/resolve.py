@@ -47,8 +47,8 @@ class Matched(Result):
 
 
 class Resolution:
-    """What the requests match, at ``versions``. Frames are built when they are asked for, and read the tables each time. Its
-    ``repr`` shows no value."""
+    """What the requests match, at ``versions``. Frames are built when they are asked for, and read the tables each time,
+    except for the rows that ``counts`` keeps until ``close``. Its ``repr`` shows no value."""
 
     def __init__(self, tables: TablesAtVersions, known: KnownValues) -> None:
         self._tables, self._known = tables, known
@@ -131,7 +131,7 @@ class Resolution:
         from pyspark.sql import functions as F
 
         if self._counts is None:
-            self._counts = {}
+            counts = {}
             for table, one in self._tables.tables.items():
                 rows = self._tables.read(table)
                 rows = rows.withColumn(FILE, metadata_column(rows)["file_path"])
@@ -142,11 +142,12 @@ class Resolution:
                     self._matcher.kept[table] = matched = matched.persist()
                 by_request = matched.groupBy(REQUESTS).agg(F.count("*"), F.countDistinct(FILE))
                 for row in by_request.collect():
-                    self._counts[table, row[0]] = Matched(row[1], row[2])
+                    counts[table, row[0]] = Matched(row[1], row[2])
+            self._counts = counts
         return self._counts
 
-    def release(self) -> None:
-        """Free the memory of the matched rows: they are matched again where they are still needed."""
+    def close(self) -> None:
+        """Remove the kept rows from Spark's memory and disk: they are matched again where they are still needed."""
         while self._matcher.kept:
             self._matcher.kept.popitem()[1].unpersist()
 

@@ -115,13 +115,13 @@ class RunContext:
         )
 
     def keep(self, resolution: Resolution) -> None:
-        """Let the other steps use what the resolve step has found, which is recorded: a continued run finds the same."""
+        """Let the other steps use what the resolve step finds and records: a continued run finds the same."""
         self._resolution = resolution
 
     def release(self) -> None:
-        """Free the memory of the rows that were found."""
+        """Remove the rows that were found from Spark's memory and disk."""
         if self._resolution is not None:
-            self._resolution.release()
+            self._resolution.close()
 
     @property
     def resolution(self) -> Resolution:

@@ -38,6 +38,7 @@ class ResolveRows:
             )
         context.progress("looking for the rows")
         resolution = context.resolve(None)
+        context.keep(resolution)
         self._check_approved(resolution)
         context.register.learn(resolution.learned(), context.keys)
         rows: dict[str, dict[str, int]] = {}
@@ -45,7 +46,6 @@ class ResolveRows:
             rows.setdefault(table, {})[request] = found.rows
         facts = {"versions": dict(resolution.versions), "rows": rows, "people": self._people()}
         context.steps.record(WHOLE_RUN, StepName.RESOLVE, facts)
-        context.keep(resolution)
 
     def _check_unchanged(self) -> None:
         facts = self._context.steps.read(WHOLE_RUN, StepName.RESOLVE)

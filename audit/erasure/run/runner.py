@@ -80,6 +80,8 @@ class ErasureRun:
         except SinkBehind:
             self._record_states()
             raise
+        finally:
+            context.release()
         self._record_states()
         if report.certificates and self._completed() is not None:
             context.held.finish()
