@@ -146,8 +146,7 @@ def find_rows(
 
 def _candidates(trail: Trail, wanted: Wanted, rows: DataFrame) -> tuple[DataFrame, DataFrame, Field] | None:
     """For a search by the person of a row: the rows that are encrypted for that person, the rows whose person is
-    plaintext, and
-    the person's column. None for other searches: they must decrypt every row."""
+    plaintext, and the person's column. None for other searches: they must decrypt every row."""
     from pyspark.sql import functions as F
 
     found = _person(trail, wanted)

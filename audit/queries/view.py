@@ -205,10 +205,12 @@ def _is_one_of(versions: Sequence[int]) -> SparkColumn:
 def divide_into_ranges(numbers: Sequence[int], most: int = 100) -> list[tuple[int, int]]:
     """The first and last of the ascending numbers between their widest gaps. ``most``: so many ranges; Spark takes longer to
     plan a longer condition than it saves."""
+    if not numbers:
+        return []
     gaps = [later - earlier for earlier, later in itertools.pairwise(numbers)]
     ends = sorted(sorted(range(len(gaps)), key=lambda at: -gaps[at])[: most - 1])
     starts = [0, *(at + 1 for at in ends)]
-    return [(numbers[first], numbers[last]) for first, last in zip(starts, [*ends, -1], strict=True) if numbers]
+    return [(numbers[first], numbers[last]) for first, last in zip(starts, [*ends, -1], strict=True)]
 
 
 def _with_hashes(trail: Trail, events: DataFrame, recorded: int | None) -> DataFrame:

@@ -36,7 +36,8 @@ def history(trail: Trail, record: Mapping[str, Any]) -> DataFrame:
     ``version``, ``committed_at``, ``index``, ``change_type``, ``baseline``, ``changed_columns``, ``operation``, ``actor``,
     ``ticket``, ``purpose``, ``job``, ``run``, ``row``; ``unreadable`` where columns are encrypted, as in the view.
 
-    Reads only the files of the payload that can contain the key, and only the events and records of its versions.
+    Reads only the files of the payload that can contain the key, and only the events and records of its versions. The
+    answer may keep the record's rows in Spark's memory, except for encrypted columns: release it after an erasure.
     """
     tables, columns = trail.require_tables(), trail.columns()
     fields, recorded = build_fields(columns), read_last_sequence(trail)

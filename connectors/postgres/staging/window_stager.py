@@ -115,7 +115,8 @@ class WindowStager:
 
     def _copy(self, copy: Callable[[], Staged]) -> Staged:
         """Run a COPY from the tasks. Raises FilesRefused, and lets Spark read the windows that follow: what is refused in
-        one file, such as a type, is probably in the next one too, and each refusal costs a job."""
+        one file, such as a type or a size, is probably in the next one too, and each refusal costs a job. The same after any
+        other failure of a task, except for those of the database."""
         try:
             return copy()
         except FilesRefused:
