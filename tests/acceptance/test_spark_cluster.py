@@ -66,8 +66,8 @@ def submit(cluster: SparkCluster, jars: str, folder: Path, *words: str | Path) -
 
 
 def large_history(spark: SparkSession, path: str) -> None:
-    """Versions 2 and 3 are windows that executors copy."""
-    create_source(spark, path)
+    """Versions 2 and 3 are windows that both executors copy: of files without varchars, one task would decode them all."""
+    create_source(spark, path, "id bigint, name varchar(200), amount decimal(10,2)")
     change(
         spark,
         path,

@@ -13,7 +13,6 @@ from cdf import ChangeFeed, Pipeline
 from cdf.errors import ConfigError, RowRejected, SourceError, TableNotFound
 from cdf.sink import Capabilities
 from cdf.testing import MemorySink
-from connectors.delta_audit.sink import DeltaAuditSink
 from tests.fixtures.fix_connect import connect_server, connect_session
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table, changes
@@ -156,14 +155,11 @@ class SinkOfAJvm(MemorySink):
         return replace(super().capabilities, needs_classic_session=True)
 
 
-def test_sinks_that_need_a_jvm_are_refused(connect: SparkSession, delta_path: str, tmp_path: Path) -> None:
+def test_sinks_that_need_a_jvm_are_refused(connect: SparkSession, delta_path: str) -> None:
     Table(connect, delta_path)
     feed = ChangeFeed(connect, delta_path)
     with pytest.raises(ConfigError, match="a SinkOfAJvm needs a classic Spark session"):
         Pipeline(feed, SinkOfAJvm(), key="id")
-    with pytest.raises(ConfigError, match="a DeltaAuditSink needs a classic Spark session"):
-        Pipeline(feed, DeltaAuditSink(str(tmp_path / "trail"), spark=connect), key="id")
-    assert not (tmp_path / "trail").exists()
 
 
 def test_a_server_without_delta_is_named(tmp_path: Path) -> None:
