@@ -129,8 +129,8 @@ def build_paragraph(answers: Sequence[Stored]) -> str:
         f" ({copy['ratio']:.2f} of the speed of `\\copy`),\n"
         f"{changes:,} changes to {window['detail']['rows']:,} rows take {seconds:.1f} s"
         f" from feed to commit ({window['ratio']:.2f} of the bare statements), and\n"
-        f"a follower shows a commit of 100 rows after {visible['visible_seconds']:.1f} s"
-        f" (95 % within {visible['visible_p95_seconds']:.1f} s): [all figures](docs/reference/speed.md).\n"
+        f"a follower that polls without a pause shows a commit of 100 rows after {visible['visible_seconds'] * 1000:.0f} ms"
+        f" (95 % within {visible['visible_p95_seconds'] * 1000:.0f} ms): [all figures](docs/reference/speed.md).\n"
     )
 
 
