@@ -32,7 +32,7 @@ def _measure_size(lab: Lab, changes: int) -> dict[str, Any]:
     with fresh(lab) as topic:
         pipeline = pipeline_to(lab, path, topic, start=0)
         pipeline.run(until=0)
-        told = {"table": path, "servers": lab.kafka.bootstrap_servers, "topic": topic}
-        printed = run_process("benchmarks.kafka_memory_process", told, changes)
+        settings = {"table": path, "servers": lab.kafka.bootstrap_servers, "topic": topic}
+        printed = run_process("benchmarks.kafka_memory_process", settings, changes)
         lab.check(pipeline)
     return printed

@@ -7,7 +7,7 @@ from benchmarks.memory import apply_window, measure_work
 from connectors.kafka import Cluster, KafkaSink
 
 if __name__ == "__main__":
-    told = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     # Through the tasks, as the large windows go
-    sink = KafkaSink(Cluster(told["servers"]), topic=told["topic"], small_window_bytes=0)
-    measure_work(told["table"], sink, name="kafka", work=apply_window)
+    sink = KafkaSink(Cluster(settings["servers"]), topic=settings["topic"], small_window_bytes=0)
+    measure_work(settings["table"], sink, name="kafka", work=apply_window)

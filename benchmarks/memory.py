@@ -54,10 +54,10 @@ def compare_peaks(
     )
 
 
-def run_process(module: str, told: dict[str, Any], rows: int) -> dict[str, Any]:
-    """Run the module, which gets ``told`` as JSON. Returns what it prints, without the number of rows, which is checked."""
+def run_process(module: str, settings: dict[str, Any], rows: int) -> dict[str, Any]:
+    """Run the module with ``settings`` as JSON. Returns what it prints, without the number of rows, which is checked."""
     done = subprocess.run(
-        [sys.executable, "-m", module, json.dumps(told)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-m", module, json.dumps(settings)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
     )
     printed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     if (found := printed.pop("rows")) != rows:

@@ -67,8 +67,8 @@ def _verify(lab: Lab, rows: int) -> dict[str, Any]:
 
 
 def _run_process(state: State, work: str, rows: int) -> dict[str, Any]:
-    told = {"table": state.path, "dsn": state.lab.address(state.database), "name": state.database, "work": work}
-    return run_process("benchmarks.postgres_memory_process", told, rows)
+    settings = {"table": state.path, "dsn": state.lab.address(state.database), "name": state.database, "work": work}
+    return run_process("benchmarks.postgres_memory_process", settings, rows)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def _verify(pipeline: Pipeline) -> int:
 
 
 if __name__ == "__main__":
-    told = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     copy_threshold.MIN_BYTES = 2**62  # no window is applied as a copy of the table
-    work = {"window": apply_window, "copy": _copy, "verify": _verify}[told["work"]]
-    measure_work(told["table"], PostgresSink(told["dsn"], table=TABLE), name=told["name"], work=work)
+    work = {"window": apply_window, "copy": _copy, "verify": _verify}[settings["work"]]
+    measure_work(settings["table"], PostgresSink(settings["dsn"], table=TABLE), name=settings["name"], work=work)

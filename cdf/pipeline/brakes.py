@@ -128,4 +128,6 @@ def _says_log_harmless(window: Window, brakes: Brakes) -> bool:
     changing = [commit for commit in window.commits if commit.change_files]
     recorded = [commit.deleted_rows for commit in changing]
     harmless = brakes.harmless_deletes(changing[0].rows_before)
-    return harmless == float("inf") or (None not in recorded and sum(rows or 0 for rows in recorded) <= harmless)
+    if harmless == float("inf"):
+        return True
+    return None not in recorded and sum(rows or 0 for rows in recorded) <= harmless

@@ -12,19 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from cdf.changes.columns import (
-    CHANGE_TYPE,
-    CHANGE_TYPES,
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
-    CONFLICTS,
-    INSERT,
-)
+from cdf.changes.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, CONFLICTS
 from cdf.changes.few_rows import DRIVER_BYTES, DRIVER_ROWS
 from cdf.changes.in_memory import InMemoryWindow, feed_schema
 from cdf.changes.plain_files import name_of_file
 from cdf.changes.window import Window
-from cdf.source.parquet_rows import FileRefused, can_decode, decode_file
+from cdf.source.parquet_rows import FileRefused, add_change_columns, can_decode, decode_file
 from cdf.spark_versions import arrow_type, create_from_arrow
 
 if TYPE_CHECKING:
@@ -133,14 +126,9 @@ def _complete(
         else array
         for array in batch.columns
     ]
-    if not has_kind:
-        arrays.append(pa.repeat(pa.scalar(INSERT), batch.num_rows))
-    elif not CHANGE_TYPES.issuperset(arrays[-1].unique().to_pylist()):
-        raise FileRefused("a change type")
-    arrays.append(pa.repeat(pa.scalar(version, pa.int64()), batch.num_rows))
-    names = [*names, CHANGE_TYPE, COMMIT_VERSION]
-    if times is not None:
-        time = pa.scalar(times[version], pa.timestamp("us", "UTC"))
-        arrays.append(pa.repeat(time, batch.num_rows))
-        names.append(COMMIT_TIMESTAMP)
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    batch = pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+    rows = add_change_columns(batch, names, version, has_change_type=has_kind)
+    if times is None:
+        return rows
+    time = pa.repeat(pa.scalar(times[version], pa.timestamp("us", "UTC")), batch.num_rows)
+    return pa.RecordBatch.from_arrays([*rows.columns, time], names=[*rows.schema.names, COMMIT_TIMESTAMP])

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cdf.changes.columns import CHANGE_TYPE, CHANGE_TYPES, COMMIT_VERSION, INSERT
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["FileRefused", "can_decode", "decode_file"]
+__all__ = ["FileRefused", "add_change_columns", "can_decode", "decode_file"]
 
 _MARKS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96", b"org.apache.spark.timeZone")
 """Spark converts the dates and times of such a file."""
@@ -65,6 +67,23 @@ def decode_file(
     else:
         return
     raise FileRefused(reason)
+
+
+def add_change_columns(
+    batch: pa.RecordBatch, names: Sequence[str], version: int, *, has_change_type: bool
+) -> pa.RecordBatch:
+    """The rows of a window's file with ``_change_type`` and ``_commit_version``. ``names``: those of the other columns.
+    ``has_change_type``: the last column of the batch is that of the file; without it all rows are inserts. Raises
+    FileRefused for a change type that a feed does not have."""
+    import pyarrow as pa
+
+    arrays = batch.columns
+    if not has_change_type:
+        arrays = [*arrays, pa.repeat(pa.scalar(INSERT), batch.num_rows)]
+    elif not CHANGE_TYPES.issuperset(arrays[-1].unique().to_pylist()):
+        raise FileRefused("a change type")
+    arrays = [*arrays, pa.repeat(pa.scalar(version, pa.int64()), batch.num_rows)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, CHANGE_TYPE, COMMIT_VERSION])
 
 
 def _decode(

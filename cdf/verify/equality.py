@@ -22,11 +22,10 @@ __all__ = ["count_if_equal"]
 log = logging.getLogger("deltarelay.verify")
 
 _SUMS = "rows bigint, high bigint, low bigint"
-
 _CANCELLED = "SPARK_JOB_CANCELLED"
 
 _HashRows = Callable[["pa.RecordBatch"], "np.ndarray[Any, np.dtype[np.int64]]"]
-Batches = Iterator["pa.RecordBatch"]
+_Batches = Iterator["pa.RecordBatch"]
 
 
 def count_if_equal(image: Image, rows: DataFrame) -> int | None:
@@ -66,14 +65,14 @@ def _read_source(of_batch: _HashRows, rows: DataFrame) -> BucketDigest | None:
 def _sum_source(of_batch: _HashRows, rows: DataFrame) -> BucketDigest:
     """Spark reads the rows, although decoding the files would be faster: a copy may have decoded them in the same way."""
 
-    def of_rows(batches: Batches) -> Batches:
+    def of_rows(batches: _Batches) -> _Batches:
         yield _sum_up(of_batch, batches)
 
     reports = rows.mapInArrow(of_rows, _SUMS).collect()
     return BucketDigest(sum(row["rows"] for row in reports), sum((row["high"] << 32) + row["low"] for row in reports))
 
 
-def _sum_up(of_batch: _HashRows, batches: Batches) -> pa.RecordBatch:
+def _sum_up(of_batch: _HashRows, batches: _Batches) -> pa.RecordBatch:
     """As two numbers: the sum needs more than 64 bits."""
     import pyarrow as pa
 

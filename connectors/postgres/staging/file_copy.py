@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cdf.changes.columns import CHANGE_TYPE, CHANGE_TYPES, COMMIT_VERSION, INSERT
+from cdf.changes.columns import CHANGE_TYPE
 from cdf.changes.net_arrow import net_on_driver
 from cdf.changes.plain_files import name_of_file
-from cdf.source.parquet_rows import FileRefused, can_decode, decode_file
+from cdf.source.parquet_rows import FileRefused, add_change_columns, can_decode, decode_file
 from cdf.spark_versions import arrow_type
 from connectors.postgres.errors import sqlstate_of_task
 from connectors.postgres.staging import adbc_copy
@@ -144,13 +144,7 @@ def _decode_changes(
             size += batch.nbytes
             if size > MAX_DECODED_BYTES:
                 raise FileRefused("large rows")
-            arrays = batch.columns
-            if not has_kind:
-                arrays = [*arrays, pa.repeat(pa.scalar(INSERT), batch.num_rows)]
-            elif not CHANGE_TYPES.issuperset(arrays[-1].unique().to_pylist()):
-                raise FileRefused("a change type")
-            arrays = [*arrays, pa.repeat(pa.scalar(version, pa.int64()), batch.num_rows)]
-            batches.append(pa.RecordBatch.from_arrays(arrays, names=[*targets, CHANGE_TYPE, COMMIT_VERSION]))
+            batches.append(add_change_columns(batch, targets, version, has_change_type=has_kind))
     return pa.Table.from_batches(batches) if batches else None
 
 

@@ -83,8 +83,10 @@ class WindowStager:
                         raise
                 log.info("Spark tasks stage a small window", extra={"table": window.table})
             by_driver = False
-            with suppress(FilesRefused):
-                return self._copy(lambda: tasks.copy_window(window, self._task_options(), self._session.dsn, table))
+            with suppress(FilesRefused):  # then Spark reads the window, once more from the beginning
+                return self._note_refusal(
+                    lambda: tasks.copy_window(window, self._task_options(), self._session.dsn, table)
+                )
             return tasks.copy_window(window, replace(self._options, files=False), self._session.dsn, table)
         except Exception as error:
             self._staged_schemas.pop(self.kind)
@@ -113,7 +115,7 @@ class WindowStager:
     def _task_options(self) -> StagingOptions:
         return replace(self._options, files=time.monotonic() >= self._files_after)
 
-    def _copy(self, copy: Callable[[], Staged]) -> Staged:
+    def _note_refusal(self, copy: Callable[[], Staged]) -> Staged:
         """Run a COPY from the tasks. Raises FilesRefused, and lets Spark read the windows that follow: what is refused in
         one file, such as a type or a size, is probably in the next one too, and each refusal costs a job. The same after any
         other failure of a task, except for those of the database."""
@@ -171,7 +173,7 @@ class WindowStager:
             log.info("prefetch not possible", extra={"first": window.first, "error": type(error).__name__})
             self._staged_schemas.pop(kind, None)
             return
-        self.prefetch = Prefetch(window, kind, lambda: self._copy(job))
+        self.prefetch = Prefetch(window, kind, lambda: self._note_refusal(job))
 
     def _take_prefetched(self, window: Window) -> Staged | None:
         """The prefetched rows of exactly this window. A prefetch of another window is discarded."""
