@@ -5,14 +5,23 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from cdf.changes.commits import Commit, Metadata, Protocol
 from cdf.errors import SourceError, VersionsExpired
 
-__all__ = ["from_milliseconds", "missing_commits", "parse_commit", "parse_metadata", "parse_protocol", "version_gone"]
+__all__ = [
+    "from_milliseconds",
+    "is_below_table",
+    "list_plain_files",
+    "missing_commits",
+    "parse_commit",
+    "parse_metadata",
+    "parse_protocol",
+    "version_gone",
+]
 
 
 def parse_commit(version: int, text: str, modified: dt.datetime) -> Commit:
@@ -90,6 +99,25 @@ def _find_plain_files(files: Sequence[Mapping[str, Any]]) -> tuple[str, ...] | N
 def is_below_table(path: str) -> bool:
     """Whether a path of the log, decoded, is relative and stays below the table's folder."""
     return not path.startswith("/") and ":" not in path and ".." not in path.split("/")
+
+
+def list_plain_files(texts: Iterable[str]) -> list[tuple[str, int]] | None:
+    """Path and size of the files of a table whose log has exactly these commit files, and no checkpoint. None if that needs
+    more than the paths: there are deletion vectors, values in paths, or paths that can be written in several ways."""
+    found: dict[str, int] = {}
+    for text in texts:
+        for line in text.split("\n"):
+            action = json.loads(line) if line.strip() else {}
+            if (file := action.get("add") or action.get("remove")) is None:
+                continue
+            path = file["path"]
+            if file.get("deletionVector") or file.get("partitionValues") or "%" in path or not is_below_table(path):
+                return None
+            if "add" in action:
+                found[path] = int(file["size"])
+            else:
+                found.pop(path, None)
+    return list(found.items())
 
 
 _DELETED_ROWS = {"DELETE": "numDeletedRows", "MERGE": "numTargetRowsDeleted"}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,8 @@ _LOG_GONE = {
 }
 _COMMIT_FILE = re.compile(r"/(\d{20})\.json; [^\n]*?modification_time=(\d+)")
 _CHECKPOINT_FILE = re.compile(r"/(\d{20})\.checkpoint\.")
+_LOG_STORES = ("spark.delta.logStore.class", "spark.delta.logStore.file.impl")
+"""Settings by which commits may be elsewhere than in the folder."""
 GLOB = re.compile(r"([\\*?{}\[\]])")
 """Characters of a path that Spark and Hadoop would read as a pattern."""
 
@@ -80,6 +84,23 @@ class CommitFiles(LogFiles):
             listed = str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(status))
         times = {int(version): from_milliseconds(int(millis)) for version, millis in _COMMIT_FILE.findall(listed)}
         return LogListing(dict(sorted(times.items())), frozenset(map(int, _CHECKPOINT_FILE.findall(listed))))
+
+    def list_local_names(self) -> Collection[str] | None:
+        """Of a local folder. Hadoop asks for the size and the time of each file as well."""
+        if self._local_folder is None:
+            return None
+        try:
+            with os.scandir(self._local_folder) as entries:
+                return [entry.name for entry in entries]
+        except OSError:
+            return None  # Delta raises the error, if there is one
+
+    @functools.cached_property
+    def _local_folder(self) -> str | None:
+        settings = [self._spark.conf.get(name, None) for name in _LOG_STORES]
+        settings.append(self._file_system.getConf().get("fs.file.impl"))
+        is_local = str(self._file_system.getUri().getScheme()) == "file" and not any(settings)
+        return str(self._folder.toUri().getPath()) if is_local else None
 
     def read_time(self, version: int) -> dt.datetime | None:
         with translate_log_errors(self._location):

@@ -21,6 +21,7 @@ from cdf.session import has_delta_classes
 from cdf.source.commit import missing_commits, parse_commit, parse_metadata, version_gone
 from cdf.source.commit_files import CommitFiles
 from cdf.source.log_readers import LatestVersion, LogFiles, LogListing, TableStates
+from cdf.source.log_segments import find_latest
 from cdf.source.public_files import PublicFiles
 from cdf.source.public_states import PublicStates
 from cdf.source.snapshots import DeltaSnapshots
@@ -85,7 +86,7 @@ class TableLog:
     # ── the latest version ───────────────────────────────────────────────────────────────────────────────────────
 
     def latest(self, *, refresh: bool = True) -> int:
-        """The latest version, as Delta reads the log. Lists the log: the cost grows with the table's history.
+        """The latest version, as Delta reads the log. Lists the log.
 
         ``refresh=False`` continues from the known version, from commit file to commit file. Only Delta sees a version that
         another cluster has recorded in its lock table and not yet copied into the log.
@@ -94,7 +95,9 @@ class TableLog:
         if refresh and cache is not None and cache.latest is not None:
             return cache.latest
         if refresh or (known := self._find_known()) is None:
-            version = self._update().version
+            version = self._find_by_names()
+            if version is None:
+                version = self._update().version
             if cache is not None:
                 cache.latest = version
             return version
@@ -102,6 +105,29 @@ class TableLog:
             if self._read_time(version + 1) is None:
                 return version
         return self._update().version
+
+    def _find_by_names(self) -> int | None:
+        """What Delta would find, shown by the names in the log's folder and by the commit files after the known version.
+        None: these are many, one of them changes the table's metadata or protocol, or the names do not suffice.
+
+        Delta lists the size and time of each file, which takes the longer the longer the history is.
+        """
+        if (known := self._known) is None or (names := self._files.list_local_names()) is None:
+            return None
+        latest = find_latest(names, known.version)
+        if latest is None or latest - known.version > _FEW_SINCE:
+            return None
+        self._forget_missing()
+        time = known.time
+        for version in range(known.version + 1, latest + 1):
+            text, found = self._read_text(version), self._read_time(version)
+            if found is None or '"metaData"' in text or '"protocol"' in text:
+                return None
+            time = found
+        if not self._continues(known):  # the names may be those of a table that was created again
+            return None
+        self._known = replace(known, version=latest, time=time)
+        return latest
 
     def exists(self) -> bool:
         """Whether there is a Delta table."""
@@ -115,9 +141,13 @@ class TableLog:
         known = self._snapshots.read_latest()
         check_features(known.protocol, known.metadata.properties, self.location)
         self._known = known
-        if (cache := self._cache) is not None:  # a file that did not exist a moment ago may exist now
-            cache.times = {version: time for version, time in cache.times.items() if time is not None}
+        self._forget_missing()
         return known
+
+    def _forget_missing(self) -> None:
+        """A file that did not exist a moment ago may exist now."""
+        if (cache := self._cache) is not None:
+            cache.times = {version: time for version, time in cache.times.items() if time is not None}
 
     def protocol(self) -> Protocol:
         """What the latest version demands of readers and writers."""

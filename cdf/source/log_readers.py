@@ -8,7 +8,7 @@ where Delta's classes have other names.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from typing import Protocol as Interface
@@ -80,6 +80,11 @@ class LogFiles(Interface):
 
     def list_log(self) -> LogListing:
         """List the whole log folder. The cost grows with the table's history."""
+
+    def list_local_names(self) -> Collection[str] | None:
+        """The names of the files in the log folder; None: they take as long to list as ``list_log``, or are not enough to
+        know which commits there are."""
+        return None
 
     def read_time(self, version: int) -> dt.datetime | None:
         """The modification time of a commit file; None: the file does not exist."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,16 +18,14 @@ from cdf.errors import FeatureNotSupported, TableNotFound, condition_of
 from cdf.source.commit import parse_metadata, parse_protocol, version_gone
 from cdf.source.commit_files import translate_log_errors
 from cdf.source.log_readers import LatestVersion, TableStates
+from cdf.source.log_segments import V2_CHECKPOINT, Segment, choose_segment
 from cdf.source.public_files import PublicFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Segment", "PublicStates", "choose_segment"]
+__all__ = ["PublicStates"]
 
-_CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
-_PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
-_V2 = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)")
 _STATE = ("metaData", "protocol", "txn")
 _NO_TABLE = {
     "DELTA_MISSING_DELTA_TABLE",
@@ -39,46 +36,10 @@ _NO_TABLE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """The files of the log that describe the table at a version."""
-
-    checkpoint: tuple[str, ...]
-    """The files of one checkpoint; empty: the history begins at version 0."""
-    commits: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _State:
     metadata: Mapping[str, Any]
     protocol: Mapping[str, Any]
     transactions: Mapping[str, int]
-
-
-def choose_segment(names: list[str], version: int) -> Segment | None:
-    """The segment of a version; None: the log has lost a file that it needs."""
-    checkpoints: dict[int, dict[str, list[str]]] = {}
-    for name in sorted(names):
-        part = _PART.fullmatch(name)
-        if part is not None:
-            kind = f"of {part[3]}"
-        elif _CLASSIC.fullmatch(name) or _V2.fullmatch(name):
-            kind = name
-        else:
-            continue
-        checkpoints.setdefault(int(name[:20]), {}).setdefault(kind, []).append(name)
-    base, files = -1, tuple[str, ...]()
-    for at in sorted(checkpoints, reverse=True):
-        # All parts of a checkpoint, or one file
-        complete = [
-            found for kind, found in checkpoints[at].items() if len(found) == int(kind.partition("of ")[2] or 1)
-        ]
-        if at <= version and complete:
-            base, files = at, tuple(complete[0])
-            break
-    commits = tuple(range(base + 1, version + 1))
-    existing = set(names)
-    lost = any(f"{commit:020d}.json" not in existing for commit in commits)
-    return None if lost else Segment(files, commits)
 
 
 class PublicStates(TableStates):
@@ -186,7 +147,7 @@ class PublicStates(TableStates):
         if not segment.checkpoint:
             return []
         frames = [self._read_file(list(segment.checkpoint), *kinds)]
-        if "add" in kinds and _V2.fullmatch(segment.checkpoint[0]):
+        if "add" in kinds and V2_CHECKPOINT.fullmatch(segment.checkpoint[0]):
             sidecars = self._read_file(list(segment.checkpoint), "sidecar").collect()
             names = [f"_sidecars/{json.loads(row['action'])['path']}" for row in sidecars]
             frames += [self._read_file(names, *kinds)] if names else []

@@ -14,9 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdf.errors import FeatureNotSupported, TableNotFound, VersionsExpired
+from cdf.source import snapshots
 from cdf.source.log import TableLog
-from tests.integration.delta_table import Table, setting
-from tests.integration.foreign_writer import append_commit, metadata_with
+from cdf.source.log_readers import LatestVersion
+from tests.integration.delta_table import Table, inserted, setting
+from tests.integration.foreign_writer import append_commit, metadata_with, protocol
 from tests.integration.log_reader_case import describe_log, public_means
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -185,6 +187,123 @@ def test_what_public_means_cannot_do_is_refused(spark: SparkSession, delta_path:
     with pytest.raises(FeatureNotSupported, match=r"cleaning up the log of .* needs Delta's own classes"):
         log.clean_up()
     assert sorted(path.name for path in table.log.iterdir()) == before
+
+
+def refuse_delta(monkeypatch: pytest.MonkeyPatch, log: TableLog) -> list[int]:
+    """→ the versions that Delta was asked for."""
+    asked, usual = list[int](), log._snapshots.read_latest
+
+    def read() -> LatestVersion:
+        found = usual()
+        asked.append(found.version)
+        return found
+
+    monkeypatch.setattr(log._snapshots, "read_latest", read)
+    return asked
+
+
+def test_delta_is_asked_only_where_names_and_commits_do_not_show_the_latest_version(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(spark, str(tmp_path / "t a%b"), checkpointInterval="4")
+    log = TableLog(spark, table.path)
+    log.latest()
+    asked = refuse_delta(monkeypatch, log)
+    table.sql(*["insert into {t} values (1, 'a')"] * 3, "delete from {t} where id = 1")
+    table.forget()
+    with log.cache_reads():
+        assert log.latest() == 4  # with a checkpoint
+        assert log.metadata() is log.metadata(2)
+    assert asked == []
+    table.sql("alter table {t} add columns (w int)")
+    assert log.latest() == 5
+    assert asked.pop() == 5
+    assert log.metadata().schema.fieldNames() == ["id", "v", "w"]
+    version = append_commit(table.path, protocol("deletionVectors"))
+    assert (log.latest(), asked.pop()) == (version, version)
+    assert log.protocol().reader_features == ("deletionVectors",)
+    asked.clear()
+    table.sql(*["insert into {t} (id) values (1)"] * 11)  # many
+    assert (log.latest(), asked.pop()) == (17, 17)
+    table.sql(*["insert into {t} (id) values (1)"] * 2)
+    assert (log.latest(), asked) == (19, [])
+    table.sql("insert into {t} (id) values (1)")
+    table.lose_commit(19)  # before it, Delta has a checkpoint
+    assert (log.latest(), asked.pop()) == (20, 20)
+    table.lose_commit(17, 18)
+    (table.log / "_last_checkpoint").unlink()
+    for file in table.log.glob("*20.checkpoint.*"):
+        file.unlink()
+    with pytest.raises(VersionsExpired):
+        log.latest()
+
+
+@pytest.mark.parametrize("setting_name", ["spark.delta.logStore.class", "spark.delta.logStore.file.impl"])
+def test_names_do_not_suffice_where_commits_may_be_elsewhere(
+    spark: SparkSession, delta_path: str, setting_name: str
+) -> None:
+    Table(spark, delta_path)
+    with setting(spark, setting_name, "io.delta.storage.LocalLogStore"):
+        log = TableLog(spark, delta_path)
+        assert log._files.list_local_names() is None
+    assert f"{0:020d}.json" in (TableLog(spark, delta_path)._files.list_local_names() or ())
+
+
+def test_a_table_that_is_created_again_with_as_many_commits_is_read_again(spark: SparkSession, delta_path: str) -> None:
+    table = inserted(spark, delta_path, 2)
+    log = TableLog(spark, delta_path)
+    first = log.metadata().table_id
+    shutil.rmtree(delta_path)
+    table.forget()
+    inserted(spark, delta_path, 3)
+    assert log.latest() == 3
+    assert log.metadata().table_id != first
+
+
+def plain_files_of(log: TableLog, version: int) -> list[tuple[str, int]] | None:
+    found = log.plain_files(version, most=1_000)
+    return None if found is None else sorted(found)
+
+
+def test_files_of_a_short_log_are_those_of_delta(
+    spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    properties = {"enableDeletionVectors": str(seed % 2 == 0).lower()}
+    table = Table(spark, str(tmp_path / "t a%b"), checkpointInterval="100", **properties)
+    statements = [
+        "insert into {t} select id, 'a' from range(0, 9, 1, 3)",
+        "delete from {t} where id % 3 = 1",
+        "update {t} set v = 'b' where id > 4",
+        "optimize {t}",
+        "insert overwrite {t} select id, 'c' from range(6)",
+        "restore table {t} to version as of 1",
+        "delete from {t}",
+        "alter table {t} set tblproperties ('some' = 'note')",
+        "create or replace table {t} using delta tblproperties (delta.enableChangeDataFeed = true) as select 1L id, 'd' v",
+    ]
+    table.sql(statements[0], *rng.choices(statements, k=8))
+    log = TableLog(spark, table.path)
+    versions = range(log.latest() + 1)
+
+    def read_all() -> list[list[tuple[str, int]] | None]:
+        return [plain_files_of(log, version) for version in versions]
+
+    found = read_all()
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshots, "SHORT_LOG", 0)
+        assert found == read_all()
+    assert found[1] is not None
+    assert len(found[1]) == 3
+    assert log.plain_files(1, most=2) is None
+    with monkeypatch.context() as patched:  # no job is started for what the commit files show
+        patched.setattr(snapshots, "collect_arrow", None)
+        assert plain_files_of(log, 1) == found[1]
+    checkpoint(table)
+    compact(table, 0, 1)
+    table.forget()
+    log = TableLog(spark, table.path)
+    assert read_all() == found
 
 
 def test_both_readers_agree_on_random_histories(spark: SparkSession, tmp_path: Path, seed: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cdf.changes.commits import Commit, Protocol
 from cdf.errors import SourceError
-from cdf.source.commit import missing_commits, parse_commit
+from cdf.source.commit import list_plain_files, missing_commits, parse_commit
 from cdf.source.log_readers import LogListing
 
 MODIFIED = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
@@ -238,3 +238,32 @@ def test_rows_that_were_written_and_not_inserted_were_there_before(
         {"remove": stats(5_000)},
     )
     assert commit.rows_before == rows
+
+
+def test_the_files_of_a_table_are_those_that_were_added_and_not_removed() -> None:
+    texts = [
+        lines({"metaData": {"id": "x"}}, {"add": file(1, path="a")}, {"add": file(2, path="b/c é")}),
+        lines(
+            {"commitInfo": {}}, {"remove": file(1, path="a")}, {"add": file(3, path="d")}, {"cdc": file(9, path="e")}
+        ),
+        lines({"remove": file(3, path="d")}, {"add": file(4, path="a")}),
+    ]
+    assert list_plain_files(texts) == [("b/c é", 2), ("a", 4)]
+    assert list_plain_files(texts[:1]) == [("a", 1), ("b/c é", 2)]
+    assert list_plain_files([]) == []
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"add": file(1, deletionVector={"cardinality": 1})},
+        {"remove": file(1, deletionVector={"cardinality": 1})},
+        {"add": file(1, partitionValues={"day": "1"})},
+        {"add": file(1, path="a%20b")},
+        {"add": file(1, path="/elsewhere/a")},
+        {"add": file(1, path="s3://bucket/a")},
+        {"remove": file(1, path="../a")},
+    ],
+)
+def test_only_delta_lists_the_files_of_other_tables(action: dict[str, Any]) -> None:
+    assert list_plain_files([lines({"add": file(1)}), lines(action)]) is None
