@@ -36,6 +36,8 @@ class PlainFiles:
     Without content the path is one of this machine's file system."""
     read_here: Callable[[int], Iterator[tuple[str, pa.Buffer]]] = field(repr=False)
     """Reads the files in this process instead, one after the other, each up to so many bytes and one more."""
+    size: int = 0
+    """Of a snapshot's files together, in bytes, as the log says."""
     versions: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
     """For a window: the version of each file, and whether it has a column ``_change_type``; else all rows are inserts."""
     find_times: Callable[[], Mapping[int, dt.datetime]] = field(repr=False, default=dict)

@@ -1,14 +1,13 @@
-"""The rows of a small window in memory, decoded from its plain files: planning a Spark job takes longer than reading them.
+"""The rows of a small window or snapshot in memory, decoded from its plain files: planning a Spark job takes longer.
 
 What is decoded is what the tasks decode too (``plain_files``, ``parquet_rows``). For everything else the answer is None, and
-Spark reads the window. ``test_direct_reader`` and ``test_kafka_direct`` compare both.
+Spark reads the rows. ``test_direct_reader`` and ``test_kafka_direct`` compare both.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
@@ -26,13 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from cdf.changes.plain_files import PlainFiles
+    from cdf.changes.window import Snapshot
 
-__all__ = ["MAX_BYTES", "DirectWindow", "read_directly"]
+__all__ = ["MAX_BYTES", "DirectWindow", "read_directly", "read_snapshot_directly"]
 
 log = logging.getLogger("deltarelay.driver")
 
 MAX_BYTES = 2**20
-"""Of a window's files. Spark's tasks read more than that faster."""
+"""Of the files together. Spark's tasks read more than that faster."""
 MAX_FILES = 50
 """They are read one after the other, and each takes some milliseconds on a local disk and tens of them on S3."""
 
@@ -61,43 +61,82 @@ def read_directly(window: Window, *, times: bool) -> DirectWindow | None:
     """
     if window.change_bytes > MAX_BYTES or not can_decode(window.schema) or (files := window.plain_files()) is None:
         return None
-    if len(files.names) > MAX_FILES:
+    if (rows := _read(lambda: _read_window(files, window.schema, times=times), files, window.table)) is None:
         return None
-    try:
-        rows = _read(files, window.schema, files.find_times() if times else None)
-    except Exception as error:  # Spark reads the same rows, and raises the error if there is one
-        reason = str(error) if isinstance(error, FileRefused) else type(error).__name__
-        log.debug("Spark reads a small window", extra={"table": window.table, "reason": reason})
-        return None
-    files.count(rows.num_rows)
     common = {one.name: getattr(window, one.name) for one in fields(Window) if one.name != "read"}
     return DirectWindow(**common, rows=lambda: rows, session=files.session)
 
 
-def _read(files: PlainFiles, schema: StructType, times: Mapping[int, dt.datetime] | None) -> pa.Table:
+def read_snapshot_directly(snapshot: Snapshot, files: PlainFiles) -> pa.Table | None:
+    """The rows of ``snapshot.collect()``, in any order, read without a Spark job. None: Spark must read them."""
+    if files.size > MAX_BYTES or not can_decode(snapshot.schema):
+        return None
+    return _read(lambda: _read_snapshot(files, snapshot.schema), files, snapshot.table)
+
+
+def _read(read: Callable[[], pa.Table], files: PlainFiles, table: str) -> pa.Table | None:
+    if len(files.names) > MAX_FILES:
+        return None
+    try:
+        rows = read()
+    except Exception as error:  # Spark reads the same rows, and raises the error if there is one
+        reason = str(error) if isinstance(error, FileRefused) else type(error).__name__
+        log.debug("Spark reads a few rows", extra={"table": table, "reason": reason})
+        return None
+    files.count(rows.num_rows)
+    return rows
+
+
+def _read_window(files: PlainFiles, schema: StructType, *, times: bool) -> pa.Table:
+    import pyarrow as pa
+
+    found = files.find_times() if times else None
+    names = schema.fieldNames()
+
+    def complete(path: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        version, has_kind = files.versions[name_of_file(path)]
+        rows = add_change_columns(batch, names, version, has_change_type=has_kind)
+        if found is None:
+            return rows
+        time = pa.repeat(pa.scalar(found[version], pa.timestamp("us", "UTC")), batch.num_rows)
+        return pa.RecordBatch.from_arrays([*rows.columns, time], names=[*rows.schema.names, COMMIT_TIMESTAMP])
+
+    batches = _decode(files, schema, lambda path: files.versions[name_of_file(path)][1])
+    return pa.Table.from_batches([complete(path, batch) for path, batch in batches])
+
+
+def _read_snapshot(files: PlainFiles, schema: StructType) -> pa.Table:
+    import pyarrow as pa
+
+    names = schema.fieldNames()
+    kinds = pa.schema([(of.name, arrow_type(of.dataType)) for of in schema.fields])
+    batches = [batch.rename_columns(names) for _, batch in _decode(files, schema, lambda _: False)]
+    return pa.Table.from_batches(batches, kinds)
+
+
+def _decode(
+    files: PlainFiles, schema: StructType, has_kind: Callable[[str], bool]
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The path of a file, and some of its rows: the schema's columns, and the change type where the file ``has_kind``."""
     import pyarrow as pa
 
     names = [files.columns[name] for name in schema.fieldNames()]
     types = [arrow_type(of.dataType) for of in schema.fields]
-    required = [of.name for of in schema.fields if not of.nullable]
-    parts: list[pa.RecordBatch] = []
+    required = [number for number, of in enumerate(schema.fields) if not of.nullable]
     room = MAX_BYTES
     count = size = 0
     for path, content in files.read_here(MAX_BYTES):
         room -= content.size
         if room < 0:
             raise FileRefused("large files")
-        version, has_kind = files.versions[name_of_file(path)]
-        wanted, of_type = ([*names, CHANGE_TYPE], [*types, pa.string()]) if has_kind else (names, types)
+        wanted, of_type = ([*names, CHANGE_TYPE], [*types, pa.string()]) if has_kind(path) else (names, types)
         for batch in decode_file("", content, wanted, of_type, _find_batch_rows(content)):
             count, size = count + batch.num_rows, size + batch.nbytes
             if count > DRIVER_ROWS or size > DRIVER_BYTES:
                 raise FileRefused("many rows")
-            part = _complete(batch, [*schema.fieldNames()], version, times, has_kind=has_kind)
-            if any(part[name].null_count for name in required):
+            if any(batch.column(number).null_count for number in required):
                 raise FileRefused("a null where the table has none")
-            parts.append(part)
-    return pa.Table.from_batches(parts)
+            yield path, _as_in_spark(batch)
 
 
 def _find_batch_rows(content: pa.Buffer) -> int:
@@ -112,9 +151,7 @@ def _find_batch_rows(content: pa.Buffer) -> int:
     return int(max(1, DRIVER_BYTES // max(1, decompressed)))
 
 
-def _complete(
-    batch: pa.RecordBatch, names: list[str], version: int, times: Mapping[int, dt.datetime] | None, *, has_kind: bool
-) -> pa.RecordBatch:
+def _as_in_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -126,9 +163,4 @@ def _complete(
         else array
         for array in batch.columns
     ]
-    batch = pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
-    rows = add_change_columns(batch, names, version, has_change_type=has_kind)
-    if times is None:
-        return rows
-    time = pa.repeat(pa.scalar(times[version], pa.timestamp("us", "UTC")), batch.num_rows)
-    return pa.RecordBatch.from_arrays([*rows.columns, time], names=[*rows.schema.names, COMMIT_TIMESTAMP])
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)

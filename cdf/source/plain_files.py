@@ -17,6 +17,7 @@ from cdf.changes.columns import METADATA_COLUMNS, quoted
 from cdf.changes.plain_files import PlainFiles, name_of_file
 from cdf.errors import SourceError
 from cdf.lag import DEFAULT_RETENTION, parse_interval
+from cdf.session import check_session
 from cdf.source.batch_reader import load_range
 from cdf.source.snapshot_reader import read_snapshot
 from cdf.spark_versions import create_session
@@ -50,12 +51,15 @@ class TableRows:
         return read_snapshot(self.table, self.version)
 
     def find_files(self) -> PlainFiles | None:
-        read_snapshot(self.table, self.version)  # with the checks of session and version
-        files = self.table.log.plain_files(self.version, most=MAX_FILES)
-        if not files:
+        check_session(self.table.spark)
+        if self.version != self.table.log.latest():
+            read_snapshot(self.table, self.version)  # raises what Delta's time travel refuses
+        listed = self.table.log.plain_files(self.version, most=MAX_FILES)
+        if listed is None:
             return None
         columns = {name: name for name in self.table.log.metadata(self.version).schema.fieldNames()}
-        return _plain_files(self.table.spark, files, columns)
+        files = _plain_files(self.table.spark, listed, columns)
+        return None if files is None else replace(files, size=sum(size for _, size in listed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +113,10 @@ def _plain_files(
     if len(set(names)) < len(names) or len(names) > MAX_FILES:
         return None
     if len(local) == len(files):
-        parallel = spark.sparkContext.defaultParallelism
-        largest_first = [path for _, path in sorted(zip((size for _, size in files), local, strict=True), reverse=True)]
-        spread = [path for first in range(parallel) for path in largest_first[first::parallel]]
-        return PlainFiles(spark, names, columns, lambda: _list_paths(spark, spread), _read_each(_read_local, local))
+        sizes = [size for _, size in files]
+        return PlainFiles(
+            spark, names, columns, lambda: _list_paths(spark, local, sizes), _read_each(_read_local, local)
+        )
     if any(size > MAX_FILE_BYTES or _PATTERN & set(path) for path, size in files):
         return None
     paths = [path for path, _ in files]
@@ -120,9 +124,12 @@ def _plain_files(
     return PlainFiles(spark, names, columns, lambda: _read_contents(spark, paths), _read_each(read, paths))
 
 
-def _list_paths(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """The tasks open the files themselves, as Spark's would."""
-    return spark.createDataFrame([(path, None) for path in paths], "path string, content binary")
+def _list_paths(spark: SparkSession, paths: Sequence[str], sizes: Sequence[int]) -> DataFrame:
+    """The tasks open the files themselves, as Spark's would. Each gets about as many bytes."""
+    parallel = spark.sparkContext.defaultParallelism
+    largest_first = [path for _, path in sorted(zip(sizes, paths, strict=True), reverse=True)]
+    spread = [path for first in range(parallel) for path in largest_first[first::parallel]]
+    return spark.createDataFrame([(path, None) for path in spread], "path string, content binary")
 
 
 def _read_contents(spark: SparkSession, paths: Sequence[str]) -> DataFrame:

@@ -59,7 +59,8 @@ log = logging.getLogger("deltarelay.postgres")
 Connection = psycopg.Connection[Any]
 
 SMALL_WINDOW_BYTES = 1024 * 1024
-"""Windows with at most this many bytes of change files pass through the driver: no Python workers, one COPY."""
+"""Windows with at most this many bytes of change files, and tables of at most this size, pass through the driver: no Python
+workers, one COPY."""
 
 
 class PostgresSink(Sink):

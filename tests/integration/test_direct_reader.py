@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 
 from cdf import ChangeFeed, Pipeline
 from cdf.changes.row_count import count_rows
-from cdf.changes.window import Window
+from cdf.changes.window import Snapshot, Window
 from cdf.source import direct_reader, plain_files
 from cdf.source.batch_reader import check_feed_on
-from cdf.source.direct_reader import read_directly
+from cdf.source.direct_reader import read_directly, read_snapshot_directly
 from connectors.postgres.column_mapping import Columns
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table, setting
@@ -83,6 +83,25 @@ def assert_same_as_spark(window: Window, rows: int) -> None:
     assert bits(found) == bits(expected) == bits(read.read().toArrow())
 
 
+def snapshot_of(table: Table, version: int | None = None) -> Snapshot:
+    feed = ChangeFeed(table.spark, table.path)
+    return feed.keyed_snapshot(feed.log.latest() if version is None else version, ("id",))
+
+
+def read_small(snapshot: Snapshot) -> pa.Table | None:
+    files = snapshot.plain_files()
+    return None if files is None else read_snapshot_directly(snapshot, files)
+
+
+def assert_snapshot_is_the_same(table: Table, version: int, rows: int) -> None:
+    snapshot = snapshot_of(table, version)
+    found, expected = read_small(snapshot), snapshot.collect()
+    assert found is not None
+    assert found.num_rows == rows
+    assert [(of.name, of.type) for of in found.schema] == [(of.name, of.type) for of in expected.schema]
+    assert bits(found) == bits(expected)
+
+
 def is_left_to_spark(table: Table, first: int, last: int | None = None, *, times: bool = False) -> bool:
     window = window_of(table, first, last)
     assert window.collect().num_rows > 0
@@ -121,8 +140,11 @@ def test_values_are_those_of_spark_bit_for_bit(
         table.date({0: dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)})
     for first, last, rows in ((1, 1, 40), (2, 2, 28), (3, 3, 6), (4, 4, 10), (1, 4, 84)):
         assert_same_as_spark(window_of(table, first, last), rows)
+    for version, rows in enumerate([0, 40, 40, 34, 44]):
+        assert_snapshot_is_the_same(table, version, rows)
     monkeypatch.setattr(plain_files, "_LOCAL", ())  # through Spark's access to the storage
     assert_same_as_spark(window_of(table, 2, 4), 44)
+    assert_snapshot_is_the_same(table, 4, 44)
 
 
 def test_every_kind_of_commit_is_read_as_spark_reads_it(spark: SparkSession, tmp_path: Path) -> None:
@@ -244,6 +266,27 @@ def test_a_missing_file_is_left_to_spark(plain: Table) -> None:
     assert read_directly(window, times=False) is None
 
 
+def test_snapshots_that_are_large_or_not_plain_are_left_to_spark(
+    plain: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(file.stat().st_size for file in Path(plain.path).glob("part-*.parquet"))
+    snapshot = snapshot_of(plain)
+    files = snapshot.plain_files()
+    assert files is not None
+    assert files.size == size
+    assert read_small(snapshot) is not None
+    for name, most in (("MAX_BYTES", size - 1), ("MAX_FILES", len(files.names) - 1), ("DRIVER_ROWS", 3)):
+        with monkeypatch.context() as patched:
+            patched.setattr(direct_reader, name, most)
+            assert read_small(snapshot) is None
+    vectors = Table(plain.spark, str(tmp_path / "vectors"), enableDeletionVectors="true")
+    vectors.sql("insert into {t} select id, 'a' from range(4)", "delete from {t} where id = 1")
+    assert read_small(snapshot_of(vectors, 1)) is not None
+    assert read_small(snapshot_of(vectors, 2)) is None
+    next(Path(plain.path).glob("part-*.parquet")).unlink()
+    assert read_small(snapshot) is None
+
+
 def test_a_damaged_page_is_left_to_spark(plain: Table) -> None:
     """Also where the damaged bytes decode to other values."""
     window = window_of(plain, 1)
@@ -307,6 +350,24 @@ def refuse_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("cdf.source.plain_files.load_range", refuse)
     monkeypatch.setattr("cdf.source.plain_files._list_paths", refuse)
+
+
+@pytest.mark.parametrize("reloads", [False, True])
+def test_a_small_table_is_copied_without_a_spark_job(
+    plain: Table, pg: Pg, monkeypatch: pytest.MonkeyPatch, reloads: bool
+) -> None:
+    jobs: Any = plain.spark._jsc.sc().dagScheduler()
+    options = {"columns": Columns(include=("v", "id"), rename={"v": "w"})}
+    pipeline = Pipeline(ChangeFeed(plain.spark, plain.path), sink_of(pg, **options), key=["id"], name="direct")
+    if reloads:
+        pipeline.run()
+    plain.sql("update {t} set v = 'b' where id = 1", "delete from {t} where id = 2")
+    before = jobs.numTotalJobs()
+    result = pipeline.reload() if reloads else pipeline.run()
+    assert jobs.numTotalJobs() == before
+    assert result.loaded_rows == 3
+    assert pg.query(f"select id, w from {pg.schema}.target order by id") == [(0, "a"), (1, "b"), (3, "a")]
+    assert pipeline.verify().equal
 
 
 @pytest.mark.parametrize("renames", [False, True])

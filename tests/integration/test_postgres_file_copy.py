@@ -255,7 +255,7 @@ def fail_in_the_driver(*_: object) -> DataFrame:
 
 
 def fail_in_a_task(spark: SparkSession, paths: Collection[str]) -> DataFrame:
-    return plain_files._list_paths(spark, [f"{path}.gone" for path in paths])
+    return plain_files._list_paths(spark, [f"{path}.gone" for path in paths], [0] * len(paths))
 
 
 @pytest.mark.parametrize(("read", "found"), [(fail_in_the_driver, ["rows"]), (fail_in_a_task, ["refused", "rows"])])

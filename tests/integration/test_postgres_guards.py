@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
-from cdf.changes.window import Snapshot
 from cdf.errors import Fenced, RowRejected, SinkUnavailable, WindowOutOfOrder
 from cdf.testing import delete, insert, update
+from connectors.postgres.client import Session
 from connectors.postgres.load import initial_load as load
-from connectors.postgres.staging import tasks
 from connectors.postgres.staging.columns import Staged
 from connectors.postgres.state import position as positions
 from connectors.postgres.state.lease import Lease
@@ -223,16 +224,16 @@ def test_a_deleted_rows_unique_value_is_free_for_another(
 
 def doubling(pg: Pg, monkeypatch: pytest.MonkeyPatch, *, times: int) -> list[str]:
     """The first copies of a load come with a row too many, as where a task runs twice. → the tables that were copied to"""
-    usual, copied = tasks.copy_snapshot_rows, list[str]()
+    usual, copied = load._copy_in_memory, list[str]()
 
-    def copy(snapshot: Snapshot, dsn: str, name: str) -> Staged:
-        staged = usual(snapshot, dsn, name)
+    def copy(session: Session, schema: StructType, rows: pa.Table) -> Staged:
+        staged, name = usual(session, schema, rows), session.own_name("load")
         if len(copied) < times:
             pg.query(f"insert into deltarelay.{name} values (9, 'ghost')")
         copied.append(name)
         return staged
 
-    monkeypatch.setattr(tasks, "copy_snapshot_rows", copy)
+    monkeypatch.setattr(load, "_copy_in_memory", copy)
     return copied
 
 

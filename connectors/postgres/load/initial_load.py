@@ -16,7 +16,9 @@ import psycopg
 from psycopg import sql
 
 from audit.errors import raise_without_context
+from cdf.changes.in_memory import InMemorySnapshot
 from cdf.errors import CdfError, SinkUnavailable, TargetNotReady
+from cdf.source.direct_reader import read_snapshot_directly
 from connectors.postgres.column_mapping import (
     APPLIED_AT,
     COMMIT_TIMESTAMP_COLUMN,
@@ -28,8 +30,8 @@ from connectors.postgres.conversions import Cast, find_casts
 from connectors.postgres.errors import refuse_swallowed
 from connectors.postgres.load.loaded_table import move_to_target, rename_constraints
 from connectors.postgres.sql_parts import fill_template
-from connectors.postgres.staging import file_copy, tasks
-from connectors.postgres.staging.columns import Staged
+from connectors.postgres.staging import adbc_copy, file_copy, in_memory, tasks
+from connectors.postgres.staging.columns import COPY_ROWS, Staged
 from connectors.postgres.staging.failures import explain_copy_failure
 from connectors.postgres.state import position as positions
 from connectors.postgres.state.dead_letters import delete_all_dead_letters
@@ -45,6 +47,7 @@ from connectors.postgres.types import check_types
 from connectors.postgres.write.misfits import refuse_misfits_of_table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from cdf.changes.window import Snapshot
@@ -65,20 +68,26 @@ LOAD_TRIES = 3
 Connection = psycopg.Connection[Any]
 
 
-def copy_snapshot(session: Session, snapshot: Snapshot, *, create: str | None = None) -> Staged:
+def copy_snapshot(session: Session, snapshot: Snapshot, *, small_bytes: int = 0, create: str | None = None) -> Staged:
     """COPY the snapshot into a fresh table of ours. If the count shows that a task ran twice, the copy is repeated.
 
+    ``small_bytes``: files with at most this many bytes are read and copied by the driver, without a Spark job.
     ``create``: the statement that creates the table, if it has more than the snapshot's columns; those have our types.
     """
     check_types(snapshot.schema)
     loaded = session.own_table("load")
     files = file_copy.find_snapshot_files(snapshot)
+    rows = read_snapshot_directly(snapshot, files) if files is not None and files.size <= small_bytes else None
+    by_driver = False
     for _ in range(LOAD_TRIES + (files is not None)):
         with session.errors("creating the table to load"):
             session.drop("load")
             session.main().execute(create or create_table(loaded, snapshot.schema))
         try:
-            if files is None:
+            if rows is not None or isinstance(snapshot, InMemorySnapshot):
+                by_driver = True
+                staged = _copy_in_memory(session, snapshot.schema, snapshot.collect() if rows is None else rows)
+            elif files is None:
                 staged = tasks.copy_snapshot_rows(snapshot, session.dsn, session.own_name("load"))
             else:
                 columns = tasks.load_columns(snapshot.schema)
@@ -90,7 +99,7 @@ def copy_snapshot(session: Session, snapshot: Snapshot, *, create: str | None = 
             continue
         except Exception as error:
             session.drop("load")
-            raise_without_context(explain_copy_failure(session, error, snapshot))
+            raise_without_context(explain_copy_failure(session, error, snapshot, by_driver=by_driver))
         if recount(session, staged):
             if session.history is not None:
                 session.history.record_copy(staged.rows)
@@ -100,6 +109,18 @@ def copy_snapshot(session: Session, snapshot: Snapshot, *, create: str | None = 
         f"the copy of {snapshot.table} does not have the number of rows that were sent, {LOAD_TRIES} times",
         hint="Spark runs tasks twice: turn spark.speculation off, and look for executors that are lost",
     )
+
+
+def _copy_in_memory(session: Session, schema: StructType, rows: pa.Table) -> Staged:
+    batches = in_memory.wire_rows(rows, schema).to_batches(max_chunksize=COPY_ROWS)
+    tally = adbc_copy.Tally(tasks.load_columns(schema))
+    if batches:
+        with adbc_copy.bulk_connection(session.dsn) as bulk, session.cancellable(bulk.adbc_cancel):
+            adbc_copy.run_interruptibly(
+                lambda: adbc_copy.copy_batches(bulk, session.own_name("load"), batches[0], iter(batches[1:]), tally),
+                cancel=bulk.adbc_cancel,
+            )
+    return tally.staged()
 
 
 def recount(session: Session, staged: Staged) -> bool:

@@ -109,6 +109,8 @@ class ReloadPlan:
     """Keep the table even where a new one could replace it."""
     confirm: Callable[[], None] = lambda: None
     """Called between reading the rows and making them durable."""
+    small_bytes: int = 0
+    """As in ``copy_snapshot``."""
     counts: Mapping[str, int] | None = None
     """For the history, if a window is applied by the copy. None: the rows written."""
 
@@ -132,7 +134,7 @@ def reload_target(
     elif definition is not None:
         create = create_like(session.own_table("load"), definition, snapshot.schema)
         open_readers.check_readers(session)
-    rows = copy_snapshot(session, snapshot, create=create).rows
+    rows = copy_snapshot(session, snapshot, small_bytes=plan.small_bytes, create=create).rows
     plan.confirm()
     seconds["copy"] = round(time.monotonic() - began, 4)
     # Worth waiting as long as another copy would take

@@ -1,4 +1,4 @@
-"""COPY from Spark tasks (or from memory) into our own tables, each task in a separate transaction."""
+"""COPY from Spark tasks into our own tables, each task in a separate transaction."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from cdf.changes.canonical import is_nested
-from cdf.changes.in_memory import InMemorySnapshot
 from cdf.changes.net_arrow import net_of_sorted
 from connectors.postgres.errors import sqlstate_of_task
 from connectors.postgres.sqlstates import UNFAITHFUL
-from connectors.postgres.staging import adbc_copy, file_copy, in_memory
+from connectors.postgres.staging import adbc_copy, file_copy
 from connectors.postgres.staging.columns import COPY_ROWS, Staged, StagingOptions
 from connectors.postgres.staging.wire import NetForm, wire_changes, wire_net, wire_rows
 from connectors.postgres.types import target_type
@@ -95,17 +94,8 @@ def copy_from_tasks(
 
 
 def copy_snapshot_rows(snapshot: Snapshot, dsn: str, table: str) -> Staged:
-    """COPY all rows of a snapshot into a table with its columns: from the tasks, or from memory if they are there."""
-    if not isinstance(snapshot, InMemorySnapshot):
-        return copy_from_tasks(wire_rows(snapshot.read(), snapshot.schema), dsn, table, snapshot.schema)
-    first, *rest = in_memory.wire_rows(snapshot.collect(), snapshot.schema).to_batches(max_chunksize=COPY_ROWS) or [
-        None
-    ]
-    tally = adbc_copy.Tally(load_columns(snapshot.schema))
-    if first is not None:
-        with adbc_copy.bulk_connection(dsn) as connection:
-            adbc_copy.copy_batches(connection, table, first, iter(rest), tally)
-    return tally.staged()
+    """COPY all rows of a snapshot into a table with its columns."""
+    return copy_from_tasks(wire_rows(snapshot.read(), snapshot.schema), dsn, table, snapshot.schema)
 
 
 def load_columns(schema: StructType) -> list[tuple[str, bool]]:

@@ -47,7 +47,7 @@ class SnapshotLoader:
             ddl, rejected = written.ddl, written.rejected
         else:
             with timed(seconds, "copy"):
-                staged = copy_snapshot(self._session, mapped)
+                staged = copy_snapshot(self._session, mapped, small_bytes=self._settings.small_window_bytes)
             with timed(seconds, "apply"):
                 ddl = place_loaded_rows(self._session, mapped, staged.rows, self._settings.own)
         target.position = Position(version=snapshot.version, table_id=snapshot.table_id)
@@ -76,7 +76,12 @@ class SnapshotLoader:
         seconds: dict[str, float] = {}
         target.begin_history("reload", snapshot.version, snapshot.version, seconds=seconds)
         mapped = self._settings.columns.map_snapshot(snapshot)
-        plan = ReloadPlan(own=self._settings.own, deletes=self._settings.modes.deletes, before=target.position)
+        plan = ReloadPlan(
+            own=self._settings.own,
+            deletes=self._settings.modes.deletes,
+            before=target.position,
+            small_bytes=self._settings.small_window_bytes,
+        )
         rows, ddl = reload_target(self._session, mapped, plan, seconds=seconds)
         target.position = Position(version=snapshot.version, table_id=snapshot.table_id)
         if "merge" in seconds:
