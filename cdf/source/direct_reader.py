@@ -93,16 +93,16 @@ def _read_window(files: PlainFiles, schema: StructType, *, times: bool) -> pa.Ta
     found = files.find_times() if times else None
     names = schema.fieldNames()
 
-    def complete(path: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def complete(path: str, batch: pa.RecordBatch) -> pa.Table:
         version, has_kind = files.versions[name_of_file(path)]
-        rows = add_change_columns(batch, names, version, has_change_type=has_kind)
+        rows = add_change_columns(pa.Table.from_batches([batch]), names, version, has_change_type=has_kind)
         if found is None:
             return rows
         time = pa.repeat(pa.scalar(found[version], pa.timestamp("us", "UTC")), batch.num_rows)
-        return pa.RecordBatch.from_arrays([*rows.columns, time], names=[*rows.schema.names, COMMIT_TIMESTAMP])
+        return rows.append_column(COMMIT_TIMESTAMP, time)
 
     batches = _decode(files, schema, lambda path: files.versions[name_of_file(path)][1])
-    return pa.Table.from_batches([complete(path, batch) for path, batch in batches])
+    return pa.concat_tables([complete(path, batch) for path, batch in batches])
 
 
 def _read_snapshot(files: PlainFiles, schema: StructType) -> pa.Table:

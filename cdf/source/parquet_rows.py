@@ -69,21 +69,20 @@ def decode_file(
     raise FileRefused(reason)
 
 
-def add_change_columns(
-    batch: pa.RecordBatch, names: Sequence[str], version: int, *, has_change_type: bool
-) -> pa.RecordBatch:
+def add_change_columns(rows: pa.Table, names: Sequence[str], version: int, *, has_change_type: bool) -> pa.Table:
     """The rows of a window's file with ``_change_type`` and ``_commit_version``. ``names``: those of the other columns.
-    ``has_change_type``: the last column of the batch is that of the file; without it all rows are inserts. Raises
-    FileRefused for a change type that a feed does not have."""
+    ``has_change_type``: the last of the columns is that of the file; without it all rows are inserts. Raises FileRefused for
+    a change type that a feed does not have."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    arrays = batch.columns
+    columns = rows.columns
     if not has_change_type:
-        arrays = [*arrays, pa.repeat(pa.scalar(INSERT), batch.num_rows)]
-    elif not CHANGE_TYPES.issuperset(arrays[-1].unique().to_pylist()):
+        columns = [*columns, pa.repeat(pa.scalar(INSERT), rows.num_rows)]
+    elif not CHANGE_TYPES.issuperset(pc.unique(columns[-1]).to_pylist()):
         raise FileRefused("a change type")
-    arrays = [*arrays, pa.repeat(pa.scalar(version, pa.int64()), batch.num_rows)]
-    return pa.RecordBatch.from_arrays(arrays, names=[*names, CHANGE_TYPE, COMMIT_VERSION])
+    columns = [*columns, pa.repeat(pa.scalar(version, pa.int64()), rows.num_rows)]
+    return pa.Table.from_arrays(columns, names=[*names, CHANGE_TYPE, COMMIT_VERSION])
 
 
 def _decode(
@@ -114,16 +113,18 @@ def _decode(
         _find_cast(file.schema_arrow.field(name).type, _physical(file, name), kind, writer)
         for name, kind in zip(columns, types, strict=True)
     ]
+    in_file = [name for name in present if name in columns]  # the order of a batch
+    places = [in_file.index(name) for name in columns]
+    moments = [(place, kind) for place, kind in enumerate(types) if _is_moment(kind)]
+    schema = pa.schema(list(zip(columns, types, strict=True)))
     found = 0
     for batch in file.iter_batches(batch_size=rows, columns=list(columns), use_threads=False):
         found += batch.num_rows
-        arrays = []
-        for name, kind, cast in zip(columns, types, casts, strict=True):
-            array = batch.column(batch.schema.get_field_index(name))
-            array = array.cast(kind) if cast else array
-            _check_times(array, kind, first_day)
-            arrays.append(array)
-        yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        arrays = [batch.column(place) for place in places]
+        arrays = [array.cast(kind) if cast else array for array, kind, cast in zip(arrays, types, casts, strict=True)]
+        for place, kind in moments:
+            _check_moments(arrays[place], kind, first_day)
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
     if found != footer.num_rows:
         raise FileRefused("rows missing")
 
@@ -157,16 +158,19 @@ def _find_cast(found: pa.DataType, physical: str, wanted: pa.DataType, writer: t
     raise FileRefused("other type")
 
 
-def _check_times(array: pa.Array, kind: pa.DataType, first_day: int) -> None:
+def _is_moment(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
+
+
+def _check_moments(array: pa.Array, kind: pa.DataType, first_day: int) -> None:
+    """Raises FileRefused for a date or time outside of the calendar."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_date32(kind):
-        numbers, unit = array.view(pa.int32()), 1
-    elif pa.types.is_timestamp(kind):
-        numbers, unit = array.view(pa.int64()), _DAY_MICROS
-    else:
-        return
-    ends = pc.min_max(numbers).as_py()
+    is_date = pa.types.is_date32(kind)
+    ends = pc.min_max(array.view(pa.int32() if is_date else pa.int64())).as_py()
+    unit = 1 if is_date else _DAY_MICROS
     if ends["min"] is not None and (ends["min"] < first_day * unit or ends["max"] >= (_LAST_DAY + 1) * unit):
         raise FileRefused("far date or time")

@@ -20,7 +20,7 @@ from cdf.lag import DEFAULT_RETENTION, parse_interval
 from cdf.session import check_session
 from cdf.source.batch_reader import load_range
 from cdf.source.snapshot_reader import read_snapshot
-from cdf.spark_versions import create_session
+from cdf.spark_versions import create_from_arrow, create_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,10 +126,15 @@ def _plain_files(
 
 def _list_paths(spark: SparkSession, paths: Sequence[str], sizes: Sequence[int]) -> DataFrame:
     """The tasks open the files themselves, as Spark's would. Each gets about as many bytes."""
+    import pyarrow as pa
+    from pyspark.sql.types import BinaryType, StringType, StructType
+
     parallel = spark.sparkContext.defaultParallelism
     largest_first = [path for _, path in sorted(zip(sizes, paths, strict=True), reverse=True)]
     spread = [path for first in range(parallel) for path in largest_first[first::parallel]]
-    return spark.createDataFrame([(path, None) for path in spread], "path string, content binary")
+    listed = pa.table({"path": spread, "content": pa.nulls(len(spread), pa.binary())})
+    # Of a list of tuples, Spark would make rows in a worker
+    return create_from_arrow(spark, listed, StructType().add("path", StringType()).add("content", BinaryType()))
 
 
 def _read_contents(spark: SparkSession, paths: Sequence[str]) -> DataFrame:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdf import ChangeFeed, Limits, Pipeline
 from cdf.changes.plain_files import PlainFiles
+from cdf.errors import KeyViolation
 from cdf.source import plain_files
 from connectors.postgres.column_mapping import Columns
 from connectors.postgres.staging import file_copy, tasks, window_stager
@@ -321,3 +322,19 @@ def test_a_window_with_renamed_columns_is_read_by_spark(
     assert ways == ["rows", "rows"]
     assert pg.query("select id, a, b from target order by id") == [(1, "z", "a"), (2, "y", "x")]
     assert made.verify().equal
+
+
+@pytest.mark.parametrize("way", ["files", "rows"])
+def test_a_null_key_is_refused_while_it_is_copied(
+    spark: SparkSession, pg: Pg, delta_path: str, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    table = Table(spark, delta_path)
+    table.sql("insert into {t} values (1, 'xanadu'), (null, 'xanadu')")
+    if way == "rows":
+        monkeypatch.setattr(file_copy, "find_snapshot_files", lambda _: None)
+    with pytest.raises(KeyViolation, match="null") as refused:
+        pipeline(spark, pg, table).run()
+    assert "xanadu" not in str(refused.value)
+    assert pg.query("select count(*) from pg_class where relname like 'load%'") == [(0,)]
+    table.sql("delete from {t} where id is null")
+    assert Pipeline(ChangeFeed(spark, delta_path), sink_of(pg), key="id").run().loaded_rows == 1

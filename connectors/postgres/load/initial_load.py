@@ -32,7 +32,7 @@ from connectors.postgres.load.loaded_table import move_to_target, rename_constra
 from connectors.postgres.sql_parts import fill_template
 from connectors.postgres.staging import adbc_copy, file_copy, in_memory, tasks
 from connectors.postgres.staging.columns import COPY_ROWS, Staged
-from connectors.postgres.staging.failures import explain_copy_failure
+from connectors.postgres.staging.failures import explain_copy_failure, sqlstate_of_copy
 from connectors.postgres.state import position as positions
 from connectors.postgres.state.dead_letters import delete_all_dead_letters
 from connectors.postgres.target.ddl import (
@@ -64,6 +64,8 @@ __all__ = [
 ]
 
 LOAD_TRIES = 3
+NULL_KEY = psycopg.errors.NotNullViolation.sqlstate
+"""In a table that has the snapshot's columns only the key is NOT NULL."""
 
 Connection = psycopg.Connection[Any]
 
@@ -82,7 +84,7 @@ def copy_snapshot(session: Session, snapshot: Snapshot, *, small_bytes: int = 0,
     for _ in range(LOAD_TRIES + (files is not None)):
         with session.errors("creating the table to load"):
             session.drop("load")
-            session.main().execute(create or create_table(loaded, snapshot.schema))
+            session.main().execute(create or create_table(loaded, snapshot.schema, key=snapshot.key))
         try:
             if rows is not None or isinstance(snapshot, InMemorySnapshot):
                 by_driver = True
@@ -99,6 +101,8 @@ def copy_snapshot(session: Session, snapshot: Snapshot, *, small_bytes: int = 0,
             continue
         except Exception as error:
             session.drop("load")
+            if create is None and sqlstate_of_copy(error) == NULL_KEY:
+                raise_without_context(explain_key_violation(snapshot))
             raise_without_context(explain_copy_failure(session, error, snapshot, by_driver=by_driver))
         if recount(session, staged):
             if session.history is not None:

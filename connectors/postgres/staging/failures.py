@@ -16,14 +16,19 @@ if TYPE_CHECKING:
     from cdf.changes.window import Snapshot, Window
     from connectors.postgres.client import Session
 
-__all__ = ["explain_copy_failure", "explain_unfaithful"]
+__all__ = ["explain_copy_failure", "explain_unfaithful", "sqlstate_of_copy"]
+
+
+def sqlstate_of_copy(error: Exception) -> str | None:
+    """The SQLSTATE of a COPY that failed here or in a task; None if something else failed."""
+    return error.sqlstate if isinstance(error, StagingFailed) else sqlstate_of_task(error)
 
 
 def explain_copy_failure(
     session: Session, error: Exception, rows: Window | Snapshot, *, by_driver: bool = False
 ) -> CdfError:
     """Why a COPY failed: fenced meanwhile, a value that cannot be stored, the database, or reading the rows."""
-    state = error.sqlstate if isinstance(error, StagingFailed) else sqlstate_of_task(error)
+    state = sqlstate_of_copy(error)
     if state is None:
         return rows.failure(error)
     if (fencing := session.find_fencing()) is not None:

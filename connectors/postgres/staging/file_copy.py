@@ -136,16 +136,19 @@ def _decode_changes(
     """The feed's rows with the columns of ``wire.wire_changes``."""
     import pyarrow as pa
 
-    batches, size = [], 0
+    files, size = [], 0
     for path, content in reading.files():
         version, has_kind = versions[name_of_file(path)]
         wanted, kinds = ([*names, CHANGE_TYPE], [*types, pa.string()]) if has_kind else (names, types)
+        batches = []
         for batch in reading.rows(path, content, wanted, kinds):
             size += batch.nbytes
             if size > MAX_DECODED_BYTES:
                 raise FileRefused("large rows")
-            batches.append(add_change_columns(batch, targets, version, has_change_type=has_kind))
-    return pa.Table.from_batches(batches) if batches else None
+            batches.append(batch)
+        if batches:
+            files.append(add_change_columns(pa.Table.from_batches(batches), targets, version, has_change_type=has_kind))
+    return pa.concat_tables(files) if files else None
 
 
 # ── both ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -42,9 +42,15 @@ def create_target(name: TargetName, schema: StructType, key: Sequence[str], own:
     )
 
 
-def create_table(name: sql.Identifier, schema: StructType, own: Sequence[str] = (), *, logged: bool = True) -> str:
-    """CREATE TABLE with the types of this package; the key is added after the rows."""
-    columns = [(field.name, str(target_type(field.dataType))) for field in schema.fields]
+def create_table(
+    name: sql.Identifier, schema: StructType, own: Sequence[str] = (), *, logged: bool = True, key: Sequence[str] = ()
+) -> str:
+    """CREATE TABLE with the types of this package; the key is added after the rows. Columns of ``key`` are NOT NULL from the
+    start: otherwise ADD PRIMARY KEY reads all rows once more for it."""
+    columns = [
+        (field.name, f"{target_type(field.dataType)}{' not null' if field.name in key else ''}")
+        for field in schema.fields
+    ]
     return _create(name, [*columns, *((column, METADATA_TYPES[column]) for column in own)], logged=logged)
 
 
