@@ -124,7 +124,7 @@ def test_rows_that_were_counted_are_caught_without_reading_again(spark: SparkSes
     assert {place: frame.columns for place, frame in counted.items()} == {
         place: resolution.caught(place).columns for place in places
     }
-    resolution.release()
+    resolution.close()
     assert not any("InMemoryTableScan" in plan_of(resolution.caught(place)) for place in places)
 
 
