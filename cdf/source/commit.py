@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -105,19 +106,27 @@ def list_plain_files(texts: Iterable[str]) -> list[tuple[str, int]] | None:
     """Path and size of the files of a table whose log has exactly these commit files, and no checkpoint. None if that needs
     more than the paths: there are deletion vectors, values in paths, or paths that can be written in several ways."""
     found: dict[str, int] = {}
-    for text in texts:
-        for line in text.split("\n"):
-            action = json.loads(line) if line.strip() else {}
-            if (file := action.get("add") or action.get("remove")) is None:
+    for line in (line for text in texts for line in text.split("\n") if line.strip()):
+        try:
+            action = json.loads(line)
+            file = action.get("add") or action.get("remove")
+            if file is None:
                 continue
             path = file["path"]
-            if file.get("deletionVector") or file.get("partitionValues") or "%" in path or not is_below_table(path):
+            if file.get("deletionVector") or file.get("partitionValues") or not _has_one_form(path):
                 return None
             if "add" in action:
                 found[path] = int(file["size"])
             else:
                 found.pop(path, None)
+        except (AttributeError, KeyError, TypeError, ValueError):  # Delta raises the error, if it is one
+            return None
     return list(found.items())
+
+
+def _has_one_form(path: str) -> bool:
+    """Whether no other text of the log can mean the same file. Delta decodes paths and normalises them."""
+    return is_below_table(path) and posixpath.normpath(path) == path and not set(path) & set("%#?\\")
 
 
 _DELETED_ROWS = {"DELETE": "numDeletedRows", "MERGE": "numTargetRowsDeleted"}

@@ -32,7 +32,7 @@ _LOG_GONE = {
 }
 _COMMIT_FILE = re.compile(r"/(\d{20})\.json; [^\n]*?modification_time=(\d+)")
 _CHECKPOINT_FILE = re.compile(r"/(\d{20})\.checkpoint\.")
-_LOG_STORES = ("spark.delta.logStore.class", "spark.delta.logStore.file.impl")
+_LOG_STORES = tuple(f"{prefix}delta.logStore.{name}" for prefix in ("spark.", "") for name in ("class", "file.impl"))
 """Settings by which commits may be elsewhere than in the folder."""
 GLOB = re.compile(r"([\\*?{}\[\]])")
 """Characters of a path that Spark and Hadoop would read as a pattern."""
@@ -100,7 +100,8 @@ class CommitFiles(LogFiles):
         settings = [self._spark.conf.get(name, None) for name in _LOG_STORES]
         settings.append(self._file_system.getConf().get("fs.file.impl"))
         is_local = str(self._file_system.getUri().getScheme()) == "file" and not any(settings)
-        return str(self._folder.toUri().getPath()) if is_local else None
+        # Java's working folder, which a relative path means, is not that of Python
+        return str(self._file_system.makeQualified(self._folder).toUri().getPath()) if is_local else None
 
     def read_time(self, version: int) -> dt.datetime | None:
         with translate_log_errors(self._location):

@@ -113,18 +113,18 @@ def _decode(
         _find_cast(file.schema_arrow.field(name).type, _physical(file, name), kind, writer)
         for name, kind in zip(columns, types, strict=True)
     ]
-    in_file = [name for name in present if name in columns]  # the order of a batch
-    places = [in_file.index(name) for name in columns]
-    moments = [(place, kind) for place, kind in enumerate(types) if _is_moment(kind)]
-    schema = pa.schema(list(zip(columns, types, strict=True)))
+    moments = [(name, kind) for name, kind in zip(columns, types, strict=True) if _is_moment(kind)]
     found = 0
     for batch in file.iter_batches(batch_size=rows, columns=list(columns), use_threads=False):
         found += batch.num_rows
-        arrays = [batch.column(place) for place in places]
-        arrays = [array.cast(kind) if cast else array for array, kind, cast in zip(arrays, types, casts, strict=True)]
-        for place, kind in moments:
-            _check_moments(arrays[place], kind, first_day)
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        # By name: a file may have the columns in another order than the table
+        arrays = {
+            name: batch.column(name).cast(kind) if cast else batch.column(name)
+            for name, kind, cast in zip(columns, types, casts, strict=True)
+        }
+        for name, kind in moments:
+            _check_moments(arrays[name], kind, first_day)
+        yield pa.RecordBatch.from_arrays(list(arrays.values()), names=list(columns))
     if found != footer.num_rows:
         raise FileRefused("rows missing")
 

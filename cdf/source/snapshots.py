@@ -123,7 +123,8 @@ class DeltaSnapshots(TableStates):
         )
 
     def _update(self) -> Any:
-        # A log that Delta opens now is read now: Delta need not list it a second time
+        # A log that Delta opens now is read now: Delta need not list it a second time. If another reader had it open, and
+        # the clock was set back since, the version may be an old one this once
         began = int(time.time() * 1000) if self._opened is None else None
         with translate_log_errors(self._location):
             delta = self._delta

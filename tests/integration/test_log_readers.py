@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import random
 import shutil
 from contextlib import nullcontext
@@ -238,7 +239,10 @@ def test_delta_is_asked_only_where_names_and_commits_do_not_show_the_latest_vers
         log.latest()
 
 
-@pytest.mark.parametrize("setting_name", ["spark.delta.logStore.class", "spark.delta.logStore.file.impl"])
+@pytest.mark.parametrize(
+    "setting_name",
+    [f"{prefix}delta.logStore.{name}" for prefix in ("spark.", "") for name in ("class", "file.impl")],
+)
 def test_names_do_not_suffice_where_commits_may_be_elsewhere(
     spark: SparkSession, delta_path: str, setting_name: str
 ) -> None:
@@ -247,6 +251,16 @@ def test_names_do_not_suffice_where_commits_may_be_elsewhere(
         log = TableLog(spark, delta_path)
         assert log._files.list_local_names() is None
     assert f"{0:020d}.json" in (TableLog(spark, delta_path)._files.list_local_names() or ())
+
+
+def test_the_names_of_a_relative_path_are_those_that_java_sees(
+    spark: SparkSession, delta_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inserted(spark, delta_path, 2)
+    log = TableLog(spark, os.path.relpath(delta_path))
+    found = sorted(log._files.list_local_names() or ())
+    monkeypatch.chdir(tmp_path)
+    assert sorted(TableLog(spark, log.location)._files.list_local_names() or ()) == found != []
 
 
 def test_a_table_that_is_created_again_with_as_many_commits_is_read_again(spark: SparkSession, delta_path: str) -> None:

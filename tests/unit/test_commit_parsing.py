@@ -263,7 +263,20 @@ def test_the_files_of_a_table_are_those_that_were_added_and_not_removed() -> Non
         {"add": file(1, path="/elsewhere/a")},
         {"add": file(1, path="s3://bucket/a")},
         {"remove": file(1, path="../a")},
+        {"add": file(1, path="./a")},
+        {"remove": file(1, path="a//b")},
+        {"add": file(1, path="a#b")},
+        {"add": file(1, path="a?b")},
+        {"add": {"path": "a"}},
+        {"add": {"path": "a", "size": None}},
+        {"add": {"size": 1}},
+        {"add": "a"},
     ],
 )
 def test_only_delta_lists_the_files_of_other_tables(action: dict[str, Any]) -> None:
     assert list_plain_files([lines({"add": file(1)}), lines(action)]) is None
+
+
+def test_only_delta_reads_a_damaged_log() -> None:
+    assert list_plain_files([lines({"add": file(1)}), "{"]) is None
+    assert list_plain_files([lines({"add": file(1)}), "[]"]) is None

@@ -1,4 +1,5 @@
-"""The initial copy: COPY from the tasks into a fresh table of ours, add the key, move the table to the target's name.
+"""The initial copy: COPY into a fresh table of ours (from the tasks; small tables from the driver), add the key, move the
+table to the target's name.
 
     deltarelay.load_<target>_<epoch>   ─▶   <schema>.<table>, with the position, in one transaction
 
@@ -65,7 +66,7 @@ __all__ = [
 
 LOAD_TRIES = 3
 NULL_KEY = psycopg.errors.NotNullViolation.sqlstate
-"""In a table that has the snapshot's columns only the key is NOT NULL."""
+"""Where the table has only the columns of the snapshot, its key alone is NOT NULL."""
 
 Connection = psycopg.Connection[Any]
 
@@ -81,7 +82,7 @@ def copy_snapshot(session: Session, snapshot: Snapshot, *, small_bytes: int = 0,
     files = file_copy.find_snapshot_files(snapshot)
     rows = read_snapshot_directly(snapshot, files) if files is not None and files.size <= small_bytes else None
     by_driver = False
-    for _ in range(LOAD_TRIES + (files is not None)):
+    for _ in range(LOAD_TRIES + (files is not None and rows is None)):
         with session.errors("creating the table to load"):
             session.drop("load")
             session.main().execute(create or create_table(loaded, snapshot.schema, key=snapshot.key))
