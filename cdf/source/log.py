@@ -86,7 +86,7 @@ class TableLog:
     # ── the latest version ───────────────────────────────────────────────────────────────────────────────────────
 
     def latest(self, *, refresh: bool = True) -> int:
-        """The latest version, as Delta reads the log. Delta lists it; of a local folder the names may suffice.
+        """The latest version, as Delta reads the log. Delta lists the log; in a local folder the files' names may suffice.
 
         ``refresh=False`` continues from the known version, from commit file to commit file. Only Delta sees a version that
         another cluster has recorded in its lock table and not yet copied into the log.
