@@ -76,7 +76,7 @@ def measure_kept(lab: Lab, sizes: tuple[int, int]) -> Answer:
             raise AssertionError(f"{found.kept} of {rows} rows kept, equal: {found.equal}, complete: {found.complete}")
 
     few, many = sizes
-    seconds, cold = _measure(lab, {"few": lambda: compare(few), "many": lambda: compare(many)}, timed=3)
+    seconds, cold = _measure(lab, {"few": lambda: compare(few), "many": lambda: compare(many)}, warm_up=1, timed=2)
     least, most = median(seconds["few"]), median(seconds["many"])
     return Answer(
         question="verify: deletes ignored",
@@ -106,11 +106,11 @@ def _keep_deleted(lab: Lab, rows: int) -> Pipeline:
 
 
 def _measure(
-    lab: Lab, variants: Mapping[str, Callable[[], None]], *, timed: int = 7
+    lab: Lab, variants: Mapping[str, Callable[[], None]], *, warm_up: int = 2, timed: int = 7
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     cold: dict[str, float] = {}
-    for counts in lab.rounds(warm_up=2, timed=timed):
+    for counts in lab.rounds(warm_up=warm_up, timed=timed):
         for name in lab.shuffled(list(variants)):
             began = time.monotonic()
             variants[name]()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from cdf.session import is_connect
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "has_collation",
     "is_valid_utf8",
     "is_variant",
+    "iterate_rows",
     "make_valid_utf8",
     "metadata_column",
     "parse_variant",
@@ -191,6 +192,15 @@ def collect_arrow(rows: DataFrame) -> pa.Table:
 
     schema, batches = arrow_schema(rows.schema), rows._collect_as_arrow()
     return pa.Table.from_batches(batches, batches[0].schema).cast(schema) if batches else schema.empty_table()
+
+
+def iterate_rows(rows: DataFrame, *, prefetch: bool = False) -> Iterator[Row]:
+    """Yield the rows in order, with those of one partition in memory (of two with ``prefetch``)."""
+    if is_connect(rows.sparkSession):
+        return rows.toLocalIterator(prefetchPartitions=prefetch)
+    # Spark 4.2 never releases the results of DataFrame.toLocalIterator: its jobs start after the query has ended, and Spark
+    # keeps them for that query. Those of an RDD belong to no query (test_spark_versions.py)
+    return rows.rdd.toLocalIterator(prefetchPartitions=prefetch)
 
 
 def create_from_arrow(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:

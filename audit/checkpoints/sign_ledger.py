@@ -11,6 +11,7 @@ from audit.proof import Checkpoint, ProofError, VerifierKey, leaf_hash, read_che
 from audit.trail.redaction import parse_object
 from audit.trail.tables import LEDGER
 from cdf.errors import VerificationError
+from cdf.spark_versions import iterate_rows
 
 if TYPE_CHECKING:
     from audit.signing.signer import Signer
@@ -54,7 +55,7 @@ def sign_ledger(
         raise contradiction(tables, 0)
     up_to = F.col("sequence").isNull() | (F.col("sequence") < state.sequence)
     rows = tables.read_current(LEDGER).where(up_to).select("sequence", "record").orderBy("sequence")
-    for row in rows.toLocalIterator():
+    for row in iterate_rows(rows):
         record = (row["record"] or "").encode()
         fields = parse_object(record)
         if row["sequence"] != tree.size or fields.get("previous") != previous.hex():

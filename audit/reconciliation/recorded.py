@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from audit.trail.column_history import Column
 from audit.trail.record_kinds import RemovalRecord, parse_columns, parse_record
 from audit.trail.tables import LEDGER
+from cdf.spark_versions import iterate_rows
 
 if TYPE_CHECKING:
     from audit.trail.tables import TrailTables
@@ -41,7 +42,7 @@ def read_recorded_commits(tables: TrailTables) -> RecordedCommits:
     fields = (F.get_json_object("record", f"$.{name}").alias(name) for name in ("log_sha256", "table_id", "columns"))
     records = tables.read_current(LEDGER).where("kind in ('commit', 'baseline') and version is not null")
     found = RecordedCommits()
-    for row in records.orderBy("sequence").select("kind", "version", *fields).toLocalIterator():
+    for row in iterate_rows(records.orderBy("sequence").select("kind", "version", *fields)):
         version = row["version"]
         found.versions.append(version)
         found.recorded.add(version)

@@ -11,6 +11,7 @@ from audit.proof import ProofError, base64_text, read_checkpoint, read_note
 from audit.report.ledger_summary import LedgerSummary
 from audit.report.model import Anchored, Report
 from audit.trail.tables import LEDGER
+from cdf.spark_versions import iterate_rows
 
 if TYPE_CHECKING:
     from audit.audit_trail import Trail
@@ -81,7 +82,7 @@ def make_report(
 
 def _summarize_ledger(tables: TrailTables, checkpoint_sizes: set[int]) -> LedgerSummary:
     summary = LedgerSummary(checkpoint_sizes)
-    for row in tables.read_current(LEDGER).select("record", "sequence").orderBy("sequence").toLocalIterator():
+    for row in iterate_rows(tables.read_current(LEDGER).select("record", "sequence").orderBy("sequence")):
         summary.add(row["record"])
     return summary
 

@@ -21,6 +21,7 @@ from audit.trail.record_kinds import (
 )
 from audit.trail.tables import LEDGER
 from audit.verification.results import CHECKPOINTS, Findings, Kind, VerifiedState
+from cdf.spark_versions import iterate_rows
 
 if TYPE_CHECKING:
     from audit.trail.tables import TrailTables
@@ -232,7 +233,7 @@ def read_records(tables: TrailTables, size: int) -> Iterator[Any]:
     columns = ("sequence", "kind", "version", "events", text, "leaf", "chunk_roots")
     # Records without a valid sequence come last, so that the first row is the one that the caller expects
     placed = F.when(F.col("sequence") >= 0, F.col("sequence"))
-    return rows.select(*columns, at).orderBy(placed.asc_nulls_last()).toLocalIterator(prefetchPartitions=True)
+    return iterate_rows(rows.select(*columns, at).orderBy(placed.asc_nulls_last()), prefetch=True)
 
 
 def _add_removal(

@@ -25,7 +25,7 @@ from cdf.changes.keys import KeyFaults, violation_of
 from cdf.changes.plain_files import PlainFiles, RowsOfFiles, SelectedRows
 from cdf.errors import CdfError, KeyViolation
 from cdf.read_errors import translate
-from cdf.spark_versions import collect_arrow
+from cdf.spark_versions import collect_arrow, iterate_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -355,7 +355,7 @@ def _collect(of: Window | Snapshot, read: Callable[[], DataFrame]) -> pa.Table:
 
 def _iterate(of: Window | Snapshot, read: Callable[[], DataFrame]) -> Iterator[dict[str, Any]]:
     try:
-        for row in read().toLocalIterator():
+        for row in iterate_rows(read()):
             yield row.asDict()
     except Exception as error:
         raise of.failure(error) from error

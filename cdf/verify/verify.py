@@ -21,7 +21,7 @@ from cdf.changes.columns import quoted
 from cdf.errors import CdfError, VerificationError, VersionsExpired
 from cdf.result import Result
 from cdf.sink import BucketDigest, Comparable, Image, Position, RowDigest, Sink, Source
-from cdf.spark_versions import repartition_by_number
+from cdf.spark_versions import iterate_rows, repartition_by_number
 from cdf.verify.differences import Difference, Differences, RowsByBucket, bucket_of
 from cdf.verify.equality import count_if_equal
 
@@ -237,7 +237,7 @@ def _compare_rows(
     partitions = max(1, math.ceil(size / ROWS_PER_PARTITION))
     part = F.floor(F.col(BUCKET).cast("bigint") * partitions / buckets).cast("int")
     placed = repartition_by_number(hashed.withColumn(_PART, part), partitions, _PART).sortWithinPartitions(BUCKET)
-    of_source = placed.select(KEY_DIGEST, ROW_DIGEST, KEY_TEXT).toLocalIterator(prefetchPartitions=True)
+    of_source = iterate_rows(placed.select(KEY_DIGEST, ROW_DIGEST, KEY_TEXT), prefetch=True)
     source = RowsByBucket((RowDigest(*row) for row in of_source), buckets, side="source")
     of_image: Iterable[RowDigest] = image.rows(buckets, chosen, show_keys=show_keys)
     if not image.keeps_deleted:

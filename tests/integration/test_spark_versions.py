@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -88,3 +89,37 @@ def test_each_number_has_its_partition_and_keeps_it_when_sorted(
     found = placed.sortWithinPartitions("id").select("id", "lane", F.spark_partition_id().alias("partition")).collect()
     assert all(row.partition == row.lane for row in found)
     assert [row.id for row in found] == sorted(range(50), key=lambda id: (id % 7, id))
+
+
+def test_rows_that_were_iterated_are_not_retained(spark: SparkSession) -> None:
+    rows = spark.range(0, 100, 1, 4).select("id", F.struct(F.lit(None).cast("int").alias("none"), "id").alias("pair"))
+    before = _retained_queries(spark)
+    for prefetch in (False, True):
+        found = list(versions.iterate_rows(rows.repartition(3).orderBy("id"), prefetch=prefetch))
+        assert found == rows.collect()
+    some = versions.iterate_rows(rows)
+    assert next(some).id == 0
+    del some  # a reader that stops
+    assert _retained_queries(spark) == before
+
+
+def test_spark_retains_the_rows_of_an_iterated_frame(spark: SparkSession) -> None:
+    """Why ``iterate_rows`` takes the way through an RDD. Once this fails, Spark has been repaired."""
+    if not _counts_queries(spark):
+        pytest.skip("this release of Spark does not keep the jobs of a query")
+    before = _retained_queries(spark)
+    assert len(list(spark.range(0, 100, 1, 4).toLocalIterator())) == 100
+    assert _retained_queries(spark) == before + 1
+
+
+def _counts_queries(spark: SparkSession) -> bool:
+    return "activeQueryToJobs" in dir(_scheduler(spark))
+
+
+def _retained_queries(spark: SparkSession) -> int:
+    """Queries whose jobs, and the results of these, Spark's scheduler retains."""
+    return int(_scheduler(spark).activeQueryToJobs().size()) if _counts_queries(spark) else 0
+
+
+def _scheduler(spark: SparkSession) -> Any:
+    return spark.sparkContext._jsc.sc().dagScheduler()
