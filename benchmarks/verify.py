@@ -76,7 +76,7 @@ def measure_kept(lab: Lab, sizes: tuple[int, int]) -> Answer:
             raise AssertionError(f"{found.kept} of {rows} rows kept, equal: {found.equal}, complete: {found.complete}")
 
     few, many = sizes
-    seconds, cold = _measure(lab, {"few": lambda: compare(few), "many": lambda: compare(many)}, warm_up=1, timed=2)
+    seconds, cold = _measure(lab, {"few": lambda: compare(few), "many": lambda: compare(many)}, warm_up=1, timed=3)
     least, most = median(seconds["few"]), median(seconds["many"])
     return Answer(
         question="verify: deletes ignored",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -195,12 +196,28 @@ def collect_arrow(rows: DataFrame) -> pa.Table:
 
 
 def iterate_rows(rows: DataFrame, *, prefetch: bool = False) -> Iterator[Row]:
-    """Yield the rows in order, with those of one partition in memory (of two with ``prefetch``)."""
-    if is_connect(rows.sparkSession):
+    """Return an iterator over the rows, in order. It holds the rows of one partition, of two with ``prefetch``."""
+    spark = rows.sparkSession
+    if is_connect(spark) or not hasattr(type(spark.conf), "getAll"):
         return rows.toLocalIterator(prefetchPartitions=prefetch)
     # Spark 4.2 never releases the results of DataFrame.toLocalIterator: its jobs start after the query has ended, and Spark
     # keeps them for that query. Those of an RDD belong to no query (test_spark_versions.py)
-    return rows.rdd.toLocalIterator(prefetchPartitions=prefetch)
+    with _settings_in_tasks(spark):
+        return rows.rdd.toLocalIterator(prefetchPartitions=prefetch)
+
+
+@contextmanager
+def _settings_in_tasks(spark: SparkSession) -> Iterator[None]:
+    """Let the jobs that are started in the block have the session's SQL settings. Spark passes them only with a query."""
+    context = spark.sparkContext._jsc.sc()
+    before = context.getLocalProperties().clone()
+    try:
+        for name, value in spark.conf.getAll.items():
+            if name.startswith("spark.sql."):
+                context.setLocalProperty(name, value)
+        yield
+    finally:
+        context.setLocalProperties(before)
 
 
 def create_from_arrow(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cdf.changes.plain_files import PlainFiles
     from cdf.changes.window import Snapshot
 
-__all__ = ["MAX_BYTES", "DirectWindow", "read_directly", "read_snapshot_directly"]
+__all__ = ["MAX_BYTES", "DirectWindow", "ManyRows", "read_directly", "read_snapshot_directly"]
 
 log = logging.getLogger("deltarelay.driver")
 
@@ -35,6 +35,10 @@ MAX_BYTES = 2**20
 """Of the files together. Spark's tasks read more than that faster."""
 MAX_FILES = 50
 """They are read one after the other, and each takes some milliseconds on a local disk and tens of them on S3."""
+
+
+class ManyRows(Exception):
+    """The files have more than ``DRIVER_ROWS`` rows: the driver must not hold them, even if Spark reads them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -57,7 +61,9 @@ class DirectWindow(InMemoryWindow):
 def read_directly(window: Window, *, times: bool) -> DirectWindow | None:
     """The window with the rows of ``window.collect()``, in any order, read without a Spark job. None: Spark must read them.
 
-    ``times``: with ``_commit_timestamp``, for which Delta lists the log. Without it there are no DataFrames.
+    Raises ManyRows if the files have more than ``DRIVER_ROWS`` rows.
+
+    ``times``: with ``_commit_timestamp``, for which Delta lists the log. Without it there is no DataFrame.
     """
     if window.change_bytes > MAX_BYTES or not can_decode(window.schema) or (files := window.plain_files()) is None:
         return None
@@ -71,7 +77,10 @@ def read_snapshot_directly(snapshot: Snapshot, files: PlainFiles) -> pa.Table | 
     """The rows of ``snapshot.collect()``, in any order, read without a Spark job. None: Spark must read them."""
     if files.size > MAX_BYTES or not can_decode(snapshot.schema):
         return None
-    return _read(lambda: _read_snapshot(files, snapshot.schema), files, snapshot.table)
+    try:
+        return _read(lambda: _read_snapshot(files, snapshot.schema), files, snapshot.table)
+    except ManyRows:
+        return None
 
 
 def _read(read: Callable[[], pa.Table], files: PlainFiles, table: str) -> pa.Table | None:
@@ -79,6 +88,8 @@ def _read(read: Callable[[], pa.Table], files: PlainFiles, table: str) -> pa.Tab
         return None
     try:
         rows = read()
+    except ManyRows:
+        raise
     except Exception as error:  # Spark reads the same rows, and raises the error if there is one
         reason = str(error) if isinstance(error, FileRefused) else type(error).__name__
         log.debug("Spark reads a few rows", extra={"table": table, "reason": reason})
@@ -132,8 +143,10 @@ def _decode(
         wanted, of_type = ([*names, CHANGE_TYPE], [*types, pa.string()]) if has_kind(path) else (names, types)
         for batch in decode_file("", content, wanted, of_type, _find_batch_rows(content)):
             count, size = count + batch.num_rows, size + batch.nbytes
-            if count > DRIVER_ROWS or size > DRIVER_BYTES:
-                raise FileRefused("many rows")
+            if count > DRIVER_ROWS:
+                raise ManyRows
+            if size > DRIVER_BYTES:
+                raise FileRefused("large rows")
             if any(batch.column(number).null_count for number in required):
                 raise FileRefused("a null where the table has none")
             yield path, _as_in_spark(batch)
@@ -146,8 +159,10 @@ def _find_batch_rows(content: pa.Buffer) -> int:
 
     footer = pq.read_metadata(pa.BufferReader(content))
     decompressed = sum(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))
-    if decompressed > DRIVER_BYTES or footer.num_rows > DRIVER_ROWS:
-        raise FileRefused("many rows")
+    if footer.num_rows > DRIVER_ROWS:
+        raise ManyRows
+    if decompressed > DRIVER_BYTES:
+        raise FileRefused("large rows")
     return int(max(1, DRIVER_BYTES // max(1, decompressed)))
 
 

@@ -99,19 +99,20 @@ def _decode(
         pre_buffer=False,
         page_checksum_verification=True,  # Spark compares the checksums of local files, which lie beside them
     )
-    footer, present = file.metadata, file.schema_arrow.names
-    if not set(columns) <= set(present):
+    footer, schema = file.metadata, file.schema_arrow  # each access converts the whole schema again
+    found_types = dict(zip(schema.names, schema.types, strict=True))
+    if not set(columns) <= found_types.keys():
         raise FileRefused("column missing")
-    if len({name.casefold() for name in present}) < len(present):
+    if len({name.casefold() for name in schema.names}) < len(schema.names):
         raise FileRefused("names that differ by case")
     kept = footer.metadata or {}
     if any(mark in kept for mark in _MARKS):
         raise FileRefused("old calendar")
     writer = _spark_version(kept)
     first_day = _FIRST_DAY if writer >= _SPARK_CALENDAR else _FIRST_DAY_OF_OTHERS
+    physical = _read_physical_types(file)
     casts = [
-        _find_cast(file.schema_arrow.field(name).type, _physical(file, name), kind, writer)
-        for name, kind in zip(columns, types, strict=True)
+        _find_cast(found_types[name], physical[name], kind, writer) for name, kind in zip(columns, types, strict=True)
     ]
     moments = [(name, kind) for name, kind in zip(columns, types, strict=True) if _is_moment(kind)]
     found = 0
@@ -135,9 +136,10 @@ def _spark_version(kept: dict[bytes, bytes]) -> tuple[int, int]:
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
 
-def _physical(file: Any, name: str) -> str:
+def _read_physical_types(file: Any) -> dict[str, str]:
     schema = file.schema
-    return next(str(schema.column(i).physical_type) for i in range(len(schema)) if schema.column(i).path == name)
+    columns = (schema.column(at) for at in range(len(schema)))
+    return {column.path: str(column.physical_type) for column in columns}
 
 
 def _find_cast(found: pa.DataType, physical: str, wanted: pa.DataType, writer: tuple[int, int]) -> bool:

@@ -20,7 +20,7 @@ from cdf.changes.row_count import count_rows
 from cdf.changes.window import Snapshot, Window
 from cdf.source import direct_reader, plain_files
 from cdf.source.batch_reader import check_feed_on
-from cdf.source.direct_reader import read_directly, read_snapshot_directly
+from cdf.source.direct_reader import ManyRows, read_directly, read_snapshot_directly
 from connectors.postgres.column_mapping import Columns
 from tests.fixtures.fix_postgres import Pg
 from tests.integration.delta_table import Table, setting
@@ -227,12 +227,14 @@ def test_windows_that_are_large_or_old_are_left_to_spark(plain: Table, monkeypat
     window = window_of(plain, 2)
     assert window.change_bytes < 2**20
     assert read_directly(window, times=False) is None
-    plain.sql("insert into {t} select id, 'b' from range(20001)")
-    assert is_left_to_spark(plain, 3)
+    for version, files in ((3, 1), (4, 3)):
+        plain.sql(f"insert into {{t}} select id, 'b' from range(0, 20001, 1, {files})")
+        with pytest.raises(ManyRows):
+            read_directly(window_of(plain, version), times=False)
     plain.sql("insert into {t} values (7, 'c')")
-    assert not is_left_to_spark(plain, 4)
-    monkeypatch.setattr("cdf.source.direct_reader.MAX_BYTES", window_of(plain, 4).change_bytes - 1)
-    assert is_left_to_spark(plain, 4)
+    assert not is_left_to_spark(plain, 5)
+    monkeypatch.setattr("cdf.source.direct_reader.MAX_BYTES", window_of(plain, 5).change_bytes - 1)
+    assert is_left_to_spark(plain, 5)
 
 
 def test_files_of_other_writers_are_read_only_where_their_types_are_the_tables(plain: Table) -> None:
@@ -393,4 +395,16 @@ def test_a_small_window_reaches_postgresql_without_a_spark_job(
         ]
     read = "select rows_in from deltarelay.runs where target like %s and kind = 'window'"
     assert pg.query(read, f"%{pg.schema}%") == [(4,)]
+    assert pipeline.verify().equal
+
+
+def test_a_window_of_many_narrow_rows_is_read_once(plain: Table, pg: Pg) -> None:
+    """Its files are small, so the driver begins with them. Spark does not read them once more before the tasks copy them."""
+    pipeline = Pipeline(ChangeFeed(plain.spark, plain.path), sink_of(pg), key=["id"], name="direct")
+    pipeline.run()
+    plain.sql("insert into {t} select id + 100, 'a' from range(20001)")
+    jobs: Any = plain.spark._jsc.sc().dagScheduler()
+    before = jobs.numTotalJobs()
+    assert pipeline.run().inserts == 20_001
+    assert jobs.numTotalJobs() == before + 1
     assert pipeline.verify().equal

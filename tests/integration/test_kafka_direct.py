@@ -93,6 +93,19 @@ def test_rows_whose_text_may_be_large_are_read_by_spark(
     topic.holds_the_table()
 
 
+def test_updates_of_more_rows_than_the_driver_reads_reach_kafka(
+    spark: SparkSession, kafka: Kafka, tmp_path: Path
+) -> None:
+    """An update is two rows and one event."""
+    table = Table(spark, str(tmp_path / "t"))
+    table.sql("insert into {t} select id, 'a' from range(11000)")
+    topic = Topic(kafka, table)
+    topic.pipeline().run()
+    table.sql("update {t} set v = 'b'")
+    assert topic.pipeline().run().updates == 11_000
+    topic.holds_the_table()
+
+
 def test_the_estimate_of_the_text_is_not_too_small(spark: SparkSession, tmp_path: Path) -> None:
     table = Table(spark, str(tmp_path / "t"), "id long, v string, b binary, n decimal(38,18), t timestamp, d double")
     table.sql(

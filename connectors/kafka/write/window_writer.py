@@ -10,6 +10,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from cdf.changes.few_rows import DRIVER_BYTES
 from cdf.errors import TableReplaced, WindowOutOfOrder
 from cdf.sink import Applied, Conflicts
 from cdf.sink.guard import erasing_versions
-from cdf.source.direct_reader import read_directly
+from cdf.source.direct_reader import ManyRows, read_directly
 from cdf.timing import timed
 from connectors.kafka.errors import translate_faults
 from connectors.kafka.state.lease import Lease
@@ -170,7 +171,10 @@ class WindowWriter:
 
     def _read_window(self, window: Window, pending: PendingWindow, state: State) -> EventBatch:
         is_small = window.change_bytes <= self._small_window_bytes
-        in_memory = read_directly(window, times=True) if is_small else None
+        in_memory = None
+        if is_small:
+            with suppress(ManyRows):  # Spark may still collect the events: an update is two rows but one event
+                in_memory = read_directly(window, times=True)
         if in_memory is not None and _estimate_json_bytes(in_memory) <= DRIVER_BYTES:
             rows = self._build_rows(in_memory, state)
             return collect_images(EventBatch(pending, window, rows.unsorted, rows.assembler), rows)

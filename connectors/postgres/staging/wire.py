@@ -23,7 +23,7 @@ from cdf.changes.few_rows import few_rows
 from cdf.changes.in_memory import InMemoryWindow
 from cdf.changes.keys import key_violation
 from cdf.changes.net_arrow import KeyRefused, net_on_driver
-from cdf.source.direct_reader import read_directly
+from cdf.source.direct_reader import ManyRows, read_directly
 from connectors.postgres.errors import sqlstate_of_task
 from connectors.postgres.staging import in_memory, storability
 from connectors.postgres.staging.columns import (
@@ -122,8 +122,12 @@ def wire_net_on_driver(window: Window, options: StagingOptions) -> pa.Table | No
         net = window.collect_net(transients=options.transients)
         return in_memory.wire_net(net, window.schema, window.key, options, CODES)
     form = NetForm.of(window, options)
-    # Spark marks the rows that cannot be stored
-    if not options.rejects and (found := read_directly(window, times=options.commit)) is not None:
+    try:
+        # Spark marks the rows that cannot be stored
+        found = None if options.rejects else read_directly(window, times=options.commit)
+    except ManyRows:
+        return None
+    if found is not None:
         net = _compute_net(window, form.from_feed(found.rows()), form, options)
         return form.to_staged(form.drop_removed_values(net))
     try:
