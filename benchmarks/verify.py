@@ -75,7 +75,7 @@ def measure_kept(lab: Lab, sizes: tuple[int, int]) -> Answer:
         if (found.equal, found.kept, found.complete) != (True, rows // 10, True):
             raise AssertionError(f"{found.kept} of {rows} rows kept, equal: {found.equal}, complete: {found.complete}")
 
-    few, many = sizes
+    few, many = sizes  # a round of both takes minutes
     seconds, cold = _measure(lab, {"few": lambda: compare(few), "many": lambda: compare(many)}, warm_up=1, timed=3)
     least, most = median(seconds["few"]), median(seconds["many"])
     return Answer(

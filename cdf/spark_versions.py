@@ -198,7 +198,7 @@ def collect_arrow(rows: DataFrame) -> pa.Table:
 def iterate_rows(rows: DataFrame, *, prefetch: bool = False) -> Iterator[Row]:
     """Return an iterator over the rows, in order. It holds the rows of one partition, of two with ``prefetch``."""
     spark = rows.sparkSession
-    if is_connect(spark) or not hasattr(type(spark.conf), "getAll"):
+    if is_connect(spark) or not hasattr(type(spark.conf), "getAll"):  # Spark 3.5 releases what it has returned
         return rows.toLocalIterator(prefetchPartitions=prefetch)
     # Spark 4.2 never releases the results of DataFrame.toLocalIterator: its jobs start after the query has ended, and Spark
     # keeps them for that query. Those of an RDD belong to no query (test_spark_versions.py)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -63,15 +64,23 @@ def test_a_window_without_rows_has_no_images(spark: SparkSession) -> None:
     assert rows.collect_images().equals(pa.Table.from_batches([], rows.collect_images().schema))
 
 
+def copied_topic(spark: SparkSession, kafka: Kafka, folder: Path, rows: int, **options: Any) -> Topic:
+    """A topic with the copy of a table of so many rows."""
+    table = Table(spark, str(folder / "t"))
+    table.sql(f"insert into {{t}} select id, 'a' from range({rows})")
+    topic = Topic(kafka, table, **options)
+    topic.pipeline().run()
+    return topic
+
+
 @pytest.mark.parametrize("envelope", ["debezium", "row"])
 def test_a_small_window_reaches_kafka_without_reading_it_by_spark(
     spark: SparkSession, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, envelope: str
 ) -> None:
-    table = Table(spark, str(tmp_path / "t"))
-    table.sql("insert into {t} select id, 'a' from range(4)")
-    topic = Topic(kafka, table, format=EventFormat(envelope))  # type: ignore[arg-type]
-    topic.pipeline().run()
-    table.sql("update {t} set v = 'b' where id = 1", "delete from {t} where id = 2", "insert into {t} values (9, null)")
+    topic = copied_topic(spark, kafka, tmp_path, 4, format=EventFormat(envelope))  # type: ignore[arg-type]
+    topic.table.sql(
+        "update {t} set v = 'b' where id = 1", "delete from {t} where id = 2", "insert into {t} values (9, null)"
+    )
     with monkeypatch.context() as patched:
         refuse_spark(patched)
         result = topic.pipeline().run()
@@ -82,11 +91,8 @@ def test_a_small_window_reaches_kafka_without_reading_it_by_spark(
 def test_rows_whose_text_may_be_large_are_read_by_spark(
     spark: SparkSession, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Table(spark, str(tmp_path / "t"))
-    table.sql("insert into {t} select id, 'a' from range(4)")
-    topic = Topic(kafka, table)
-    topic.pipeline().run()
-    table.sql("insert into {t} select id + 10, 'a' from range(4)")
+    topic = copied_topic(spark, kafka, tmp_path, 4)
+    topic.table.sql("insert into {t} select id + 10, 'a' from range(4)")
     monkeypatch.setattr(window_writer, "DRIVER_BYTES", 4 * 100)
     monkeypatch.setattr(window_writer, "collect_images", lambda *_: pytest.fail("the rows were rendered in memory"))
     assert topic.pipeline().run().inserts == 4
@@ -97,11 +103,8 @@ def test_updates_of_more_rows_than_the_driver_reads_reach_kafka(
     spark: SparkSession, kafka: Kafka, tmp_path: Path
 ) -> None:
     """An update is two rows and one event."""
-    table = Table(spark, str(tmp_path / "t"))
-    table.sql("insert into {t} select id, 'a' from range(11000)")
-    topic = Topic(kafka, table)
-    topic.pipeline().run()
-    table.sql("update {t} set v = 'b'")
+    topic = copied_topic(spark, kafka, tmp_path, 11_000)
+    topic.table.sql("update {t} set v = 'b'")
     assert topic.pipeline().run().updates == 11_000
     topic.holds_the_table()
 

@@ -107,7 +107,7 @@ def test_rows_that_were_iterated_are_not_retained(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 def test_tasks_of_iterated_rows_have_the_settings_of_the_session(spark: SparkSession, adaptive: str) -> None:
-    name, here = "spark.sql.legacy.timeParserPolicy", spark.sparkContext.getLocalProperty
+    name = "spark.sql.legacy.timeParserPolicy"
 
     @F.udf("string")
     def policy(_: int) -> str | None:
@@ -118,7 +118,7 @@ def test_tasks_of_iterated_rows_have_the_settings_of_the_session(spark: SparkSes
         before_shuffle = spark.range(0, 2, 1, 2).select("id", policy("id").alias("before")).repartition(2, "id")
         rows = before_shuffle.select("before", policy("id").alias("after"))
         assert [tuple(row) for row in versions.iterate_rows(rows)] == [("EXCEPTION", "EXCEPTION")] * 2
-        assert here(name) is None
+        assert spark.sparkContext.getLocalProperty(name) is None  # of what this thread starts afterwards
 
 
 def test_spark_retains_the_rows_of_an_iterated_frame(spark: SparkSession) -> None:
@@ -131,7 +131,10 @@ def test_spark_retains_the_rows_of_an_iterated_frame(spark: SparkSession) -> Non
 
 
 def _counts_queries(spark: SparkSession) -> bool:
-    return "activeQueryToJobs" in dir(_scheduler(spark))
+    """Whether the scheduler shows what it retains. The present release does, or these tests would show nothing."""
+    shows = "activeQueryToJobs" in dir(_scheduler(spark))
+    assert shows or spark.version.startswith(("3.5.", "4.0.", "4.1."))
+    return shows
 
 
 def _retained_queries(spark: SparkSession) -> int:
