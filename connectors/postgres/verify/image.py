@@ -91,8 +91,10 @@ class PostgresImage:
         return {bucket: BucketDigest(int(rows), int(total)) for bucket, rows, total in self._execute(query)}
 
     def rows(self, buckets: int, chosen: Collection[int], *, show_keys: bool) -> Iterator[RowDigest]:
+        # Without the cast psycopg writes int2[], and PostgreSQL would search all of the numbers for each row: it hashes them
+        # only if they have the type of what it searches
         query = sql.SQL(
-            "select key_digest, row_digest, key_text from ({rows}) r where bucket = any({chosen}) order by bucket"
+            "select key_digest, row_digest, key_text from ({rows}) r where bucket = any({chosen}::int[]) order by bucket"
         ).format(rows=self._digests(buckets, show_keys=show_keys), chosen=sql.Literal(list(chosen)))
         with self._failures(), self._connection.cursor(name="deltarelay_verify") as cursor:
             cursor.itersize = 10_000
