@@ -93,30 +93,34 @@ def main(environment: Mapping[str, str]) -> int:
         print(f"no such question: {', '.join(sorted(unknown))} (there are {', '.join(QUESTIONS)})", file=sys.stderr)
         return 2
     under = conditions()
+    file = RESULTS / ("quick.json" if quick else "latest.json")
     answers: list[Answer] = []
+
+    def take(answer: Answer) -> None:
+        answers.append(answer)
+        keep(answer, file, under)  # at once: a later question can end the process
+
     code = 0
     try:
         with Lab(quick=quick) as lab:
             for name in names:
-                code = max(code, _ask(name, lab, answers))
+                code = max(code, _ask(name, lab, take))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         code = 130
     if answers:
-        file = RESULTS / ("quick.json" if quick else "latest.json")
-        keep(answers, file, under)
         print(show(answers))
         print(f"kept in {os.path.relpath(file)}", file=sys.stderr)
     return code
 
 
-def _ask(name: str, lab: Lab, answers: list[Answer]) -> int:
+def _ask(name: str, lab: Lab, take: Callable[[Answer], None]) -> int:
     lab.say(f"{name} …")
     began = time.monotonic()
     try:
         with raise_interrupt_on_signal():
             for answer in QUESTIONS[name](lab):
-                answers.append(answer)
+                take(answer)
                 lab.say(f"  {answer.question}: {answer.ratio:.2f}  {answer.words}")
     except Exception:  # the other questions can still be answered
         traceback.print_exc()

@@ -52,10 +52,13 @@ def show(answers: Sequence[Answer]) -> str:
     return "\n".join([*lines, "", f"{sum(one.met for one in answers)} of {len(answers)} aims are met"])
 
 
-def keep(answers: Sequence[Answer], file: Path, conditions: Mapping[str, Any]) -> None:
-    """Write the answers, each with the ``conditions`` it was measured under; those to other questions stay in the file."""
+def keep(answer: Answer, file: Path, conditions: Mapping[str, Any]) -> None:
+    """Write the answer with the ``conditions`` it was measured under. One to the same question is replaced, and leaves its
+    ratio and its time in ``previous``; those to other questions stay in the file."""
     kept = {one["question"]: one for one in json.loads(file.read_text())} if file.exists() else {}
-    kept |= {one.question: {**one.to_dict(), **conditions} for one in answers}
+    before = kept.get(answer.question)
+    previous = {"previous": {name: before[name] for name in ("ratio", "measured_at")}} if before else {}
+    kept[answer.question] = {**answer.to_dict(), **conditions, **previous}
     file.parent.mkdir(parents=True, exist_ok=True)
     written = file.with_suffix(".tmp")
     written.write_text(json.dumps(list(kept.values()), indent=2, ensure_ascii=False) + "\n")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS",
+    "MIXED",
     "TABLE",
     "Changes",
     "Shape",
@@ -73,21 +74,22 @@ MIXED = Shape(COLUMNS, columns)
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """How many rows one commit changes, and how; the keys are random ones."""
+    """How many rows one commit changes, and how; the keys are random ones, all among the newest rows of this share."""
 
     updates: int
     inserts: int
     deletes: int
+    newest: float = 1.0
 
     @property
     def total(self) -> int:
         return self.updates + self.inserts + self.deletes
 
     @staticmethod
-    def of(total: int) -> Changes:
+    def of(total: int, *, newest: float = 1.0) -> Changes:
         """Eight updates, two inserts and one delete in eleven."""
         updates, inserts = total * 8 // 11, total * 2 // 11
-        return Changes(updates, inserts, total - updates - inserts)
+        return Changes(updates, inserts, total - updates - inserts, newest)
 
 
 def make_source(lab: Lab, name: str, rows: int, commits: Sequence[Changes], shape: Shape = MIXED) -> str:
@@ -98,12 +100,16 @@ def make_source(lab: Lab, name: str, rows: int, commits: Sequence[Changes], shap
         f" select {shape.select('0')} from (select id * 16 as id from range(0, {rows}, 1, 4))"
     )
     for number, changes in enumerate(commits, 1):
-        chosen = f"select id, row_number() over (order by xxhash64(id, {number})) as place from delta.`{path}`"
+        first = round(rows * (1 - changes.newest))
+        chosen = (
+            f"select id, row_number() over (order by xxhash64(id, {number})) as place from delta.`{path}`"
+            f" where id >= {first * 16}"
+        )
         last = changes.updates + changes.deletes
         old = f"select id, place > {changes.updates} as gone from ({chosen}) where place <= {last}"
         # Keys between those that are there: an insert lands anywhere in the index
         new = (
-            f"select id * 16 + {number} as id, false as gone from range({rows})"
+            f"select id * 16 + {number} as id, false as gone from range({first}, {rows})"
             f" order by xxhash64(id, {-number}) limit {changes.inserts}"
         )
         lab.spark.sql(

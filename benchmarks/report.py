@@ -94,7 +94,8 @@ def build_page(answers: Sequence[Stored]) -> str:
         "why its comparison is fair, and `make bench` measures them on your machine. Seconds are for information: medians",
         'of a session that has done the same before. "The first time" has what the first repetition took in that session,',
         "in the order of the seconds beside it; where it is empty, it was not kept. Whole commands, with the start of",
-        "Spark, are in the answers to `start`.",
+        'Spark, are in the answers to `start`. "Ratio before" is the same ratio in the measurement before, with an earlier',
+        "or the same version of the code.",
         "",
         f"{met} of {len(answers)} aims are met. A bar to the right of the line is better than its aim, a bar to the left is",
         f"worse, by the factor of its length (logarithmic; at most {LARGEST:g}).",
@@ -106,12 +107,13 @@ def build_page(answers: Sequence[Stored]) -> str:
         lines += [
             f"## {heading}",
             "",
-            "| question | ratio | aim | met | seconds | the first time | measured |",
-            "|---|---|---|---|---|---|---|",
+            "| question | ratio | aim | met | seconds | the first time | measured | ratio before |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         lines += [
             f"| `{one['question']}` | {one['ratio']:.2f} | {_aim(one)} | {'yes' if one['met'] else '**no**'}"
-            f" | {_cell(one['detail']['words'])} | {_describe_cold(one)} | {one['measured_at'][:10]} |"
+            f" | {_cell(one['detail']['words'])} | {_describe_cold(one)} | {one['measured_at'][:10]}"
+            f" | {_describe_previous(one)} |"
             for one in group
         ]
         lines.append("")
@@ -174,6 +176,11 @@ def _describe(answer: Stored) -> str:
 def _describe_cold(answer: Stored) -> str:
     cold = answer["detail"].get("cold_seconds", [])
     return ", ".join(f"{seconds:.1f} s" for seconds in (cold if isinstance(cold, list) else [cold]))
+
+
+def _describe_previous(answer: Stored) -> str:
+    previous = answer.get("previous")
+    return f"{previous['ratio']:.2f} ({previous['measured_at'][:10]})" if previous else ""
 
 
 def _aim(answer: Stored) -> str:

@@ -24,6 +24,10 @@ def full(lab: Lab) -> Iterator[Answer]:
     yield Answer("full", 0.9, 0.8, "higher", "90 of 100")
 
 
+def worse(lab: Lab) -> Iterator[Answer]:
+    yield Answer("full", 0.7, 0.8, "higher", "70 of 100")
+
+
 def broken(lab: Lab) -> Iterator[Answer]:
     yield Answer("half", 1.0, 1.0, "lower", "measured before it broke")
     raise AssertionError("the target differs")
@@ -75,6 +79,28 @@ def test_one_question_keeps_the_answers_to_the_others(results: Path) -> None:
     found = latest(results)
     assert set(found) == {"fast, 1 row", "fast, 2 rows", "full"}
     assert found["full"]["measured_at"] >= found["fast, 1 row"]["measured_at"]
+
+
+def test_an_answer_keeps_the_ratio_that_it_replaces(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.main({})
+    first = latest(results)["full"]
+    assert "previous" not in first
+    monkeypatch.setattr(bench, "QUESTIONS", {"full": worse})
+    bench.main({})
+    found = latest(results)["full"]
+    assert (found["ratio"], found["previous"]) == (0.7, {"ratio": 0.9, "measured_at": first["measured_at"]})
+
+
+def test_each_answer_is_kept_before_the_next_is_measured(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[set[str]] = []
+
+    def look(lab: Lab) -> Iterator[Answer]:
+        kept.append(set(latest(results)))
+        yield from full(lab)
+
+    monkeypatch.setattr(bench, "QUESTIONS", {"fast": fast, "look": look})
+    bench.main({})
+    assert kept == [{"fast, 1 row", "fast, 2 rows"}]
 
 
 def test_quick_figures_are_kept_apart(results: Path) -> None:

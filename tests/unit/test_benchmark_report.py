@@ -39,10 +39,11 @@ def test_a_factor_beyond_the_chart_ends_at_its_edge() -> None:
 
 
 def test_the_page_has_each_answer_under_its_heading() -> None:
-    page = report.build_page([_answer(BETTER), _answer(WORSE)])
+    previous = {"previous": {"ratio": 1.94, "measured_at": "2026-11-20T10:00:00Z"}}
+    page = report.build_page([_answer({**BETTER, **previous}), _answer(WORSE)])
     assert "1 of 2 aims are met" in page
     assert (
-        "| `kafka_lanes` | 2.00 | ≥ 1 | yes | 1 s \\| 2 s | 9.1 s, 3.0 s | 2026-11-27 |"
+        "| `kafka_lanes` | 2.00 | ≥ 1 | yes | 1 s \\| 2 s | 9.1 s, 3.0 s | 2026-11-27 | 1.94 (2026-11-20) |"
         in page.partition("## Kafka")[2]
     )
     assert "| `history` | 3.00 | ≤ 1 | **no** |" in page.partition("## Commands, history and storage")[2]
