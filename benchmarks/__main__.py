@@ -47,7 +47,7 @@ from benchmarks import (
     verify,
 )
 from benchmarks.answer import Answer, keep, show
-from benchmarks.lab import Lab, conditions
+from benchmarks.lab import Lab, conditions, now
 from infra.signals import raise_interrupt_on_signal
 
 Question = Callable[[Lab], Iterator[Answer]]
@@ -92,13 +92,14 @@ def main(environment: Mapping[str, str]) -> int:
     if unknown := set(names) - set(QUESTIONS):
         print(f"no such question: {', '.join(sorted(unknown))} (there are {', '.join(QUESTIONS)})", file=sys.stderr)
         return 2
-    under = conditions()
+    before = conditions()
     file = RESULTS / ("quick.json" if quick else "latest.json")
     answers: list[Answer] = []
 
     def take(answer: Answer) -> None:
+        # At once: a later question can end the process
+        keep(answer, file, {"measured_at": now(), **before})
         answers.append(answer)
-        keep(answer, file, under)  # at once: a later question can end the process
 
     code = 0
     try:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from cdf import Pipeline
 
-__all__ = ["PGJDBC", "SPARK_KAFKA", "Lab", "conditions", "median", "p95", "quartiles"]
+__all__ = ["PGJDBC", "SPARK_KAFKA", "Lab", "conditions", "median", "now", "p95", "quartiles"]
 
 T = TypeVar("T")
 
@@ -155,11 +155,14 @@ class Lab:
         print(text, file=sys.stderr, flush=True)
 
 
+def now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def conditions() -> dict[str, Any]:
     """What the figures depend on."""
     java = find_java()
     return {
-        "measured_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "machine": {
             "system": f"{platform.system()} {platform.machine()}",
             "cores": os.cpu_count(),

@@ -74,7 +74,7 @@ MIXED = Shape(COLUMNS, columns)
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """How many rows one commit changes, and how; the keys are random ones, all among the newest rows of this share."""
+    """How many rows one commit changes, and how. Their keys are random, from the ``newest`` share of the rows (1: all)."""
 
     updates: int
     inserts: int

@@ -91,16 +91,18 @@ class PostgresImage:
         return {bucket: BucketDigest(int(rows), int(total)) for bucket, rows, total in self._execute(query)}
 
     def rows(self, buckets: int, chosen: Collection[int], *, show_keys: bool) -> Iterator[RowDigest]:
-        # Without the cast psycopg writes int2[], and PostgreSQL would search all of the numbers for each row: it hashes them
-        # only if they have the type of what it searches
-        query = sql.SQL(
-            "select key_digest, row_digest, key_text from ({rows}) r where bucket = any({chosen}::int[]) order by bucket"
-        ).format(rows=self._digests(buckets, show_keys=show_keys), chosen=sql.Literal(list(chosen)))
         with self._failures(), self._connection.cursor(name="deltarelay_verify") as cursor:
             cursor.itersize = 10_000
-            cursor.execute(query)
+            cursor.execute(self._select_rows(buckets, chosen, show_keys=show_keys))
             for key, row, shown in cursor:
                 yield RowDigest(key, row, shown)
+
+    def _select_rows(self, buckets: int, chosen: Collection[int], *, show_keys: bool) -> sql.Composed:
+        # psycopg writes small numbers as int2[], and PostgreSQL hashes the numbers only if both sides have the same type.
+        # Without the cast it would compare each row with thousands of them
+        return sql.SQL(
+            "select key_digest, row_digest, key_text from ({rows}) r where bucket = any({chosen}::int[]) order by bucket"
+        ).format(rows=self._digests(buckets, show_keys=show_keys), chosen=sql.Literal(list(chosen)))
 
     def row_hashes(self) -> RowHashes | None:
         types = tuple(target_type(field.dataType) or "" for field in self._source.schema.fields)
