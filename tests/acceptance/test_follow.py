@@ -121,7 +121,7 @@ def test_killed_after_the_commit_before_the_step_is_recorded(
     run.until(lambda: database.position() == 1, "the initial copy")
     run.until(lambda: "following" in _events(run), "it follows")
     insert(spark, delta_path, 2)
-    run.until(lambda: database.position() == 2, "the first commit that is followed")
+    run.until(lambda: 2 in _applied(run), "the first commit that is followed, and the figures of its step")
 
     # The sink keeps the figures of a step right after the step's commit: there it waits
     for statement in HOLD:
@@ -136,9 +136,7 @@ def test_killed_after_the_commit_before_the_step_is_recorded(
     run.until(lambda: database.value(HOLDING), "it waits after its commit")
     equal(database, spark, delta_path, 3)
     run.kill()
-    assert 3 not in [line["version"] for line in _lines(run) if line["event"] == "window applied"], (
-        "the kill came too late"
-    )
+    assert 3 not in _applied(run), "the kill came too late"
     written = database.query(WRITTEN)
     database.query("select pg_advisory_unlock(%s)", HELD)
     database.query("drop trigger hold on deltarelay.progress")
@@ -162,6 +160,10 @@ def test_killed_after_the_commit_before_the_step_is_recorded(
 def _lines(run: Running) -> list[dict[str, Any]]:
     """The log so far; a line that is being written is not looked at."""
     return [json.loads(line) for line in Path(run._err).read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _applied(run: Running) -> list[int]:
+    return [line["version"] for line in _lines(run) if line["event"] == "window applied"]
 
 
 def _events(run: Running) -> list[str]:
