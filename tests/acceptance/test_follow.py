@@ -163,6 +163,7 @@ def _lines(run: Running) -> list[dict[str, Any]]:
 
 
 def _applied(run: Running) -> list[int]:
+    """The last version of each window that the log reports as applied: it does so after the step's figures are kept."""
     return [line["version"] for line in _lines(run) if line["event"] == "window applied"]
 
 
