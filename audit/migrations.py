@@ -42,9 +42,11 @@ select has_schema_privilege(n.oid, 'usage'),
        array(select c.relname::text from pg_class c
               where c.relnamespace = n.oid and c.relkind in ('r', 'p', 'v', 'f') and c.relname = any(%(tables)s)),
        array(select c.relname || '.' || a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid
-              where c.relnamespace = n.oid and c.relname || '.' || a.attname = any(%(columns)s) and not a.attisdropped)
+              where c.relnamespace = n.oid and c.relname = any(%(tables)s)
+                and c.relname || '.' || a.attname = any(%(columns)s) and not a.attisdropped)
   from pg_namespace n where n.nspname = %(schema)s
 """
+"""The second search names the tables as well: without them PostgreSQL would read the columns of the whole database."""
 
 
 class StateTooNew(CdfError):

@@ -40,6 +40,7 @@ from connectors.postgres.column_mapping import Columns
 from connectors.postgres.options import Modes, OnConflict
 from connectors.postgres.sql_parts import TargetName
 from connectors.postgres.state import activity, controls, dead_letters, progress, run_history
+from connectors.postgres.state.migrations import find_state_tables
 from connectors.postgres.state.position import read_position, read_standing
 from connectors.postgres.steps.settings import SinkSettings
 from connectors.postgres.table_name import MAX_NAME_BYTES, split_table
@@ -266,8 +267,9 @@ class PostgresSink(Sink):
             return activity.read_activity(connection, str(self.target))
 
     def standing(self, *, most_records: int = 10) -> Standing:
-        with self._connect("reading the position") as connection:
-            return read_standing(connection, str(self.target), most_records=most_records)
+        with self._read("reading the position") as connection:
+            tables = find_state_tables(connection)
+            return read_standing(connection, str(self.target), tables, most_records=most_records)
 
     def move(self, source: Source, before: Position, to: Position, *, action: str, reason: str | None = None) -> None:
         from connectors.postgres.steps.move_position import find_move_problems, move_by_hand
@@ -287,7 +289,7 @@ class PostgresSink(Sink):
 
     def controls(self) -> Controls:
         with self._read("reading the controls") as connection:
-            return controls.read_controls(connection, str(self.target))
+            return controls.read_controls(connection, str(self.target), find_state_tables(connection))
 
     def change_controls(self, change: Callable[[Controls], Controls]) -> Controls:
         with self._connect("changing the controls") as connection:

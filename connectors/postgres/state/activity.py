@@ -21,8 +21,8 @@ Connection = psycopg.Connection[Any]
 
 def read_activity(connection: Connection, target: str) -> Activity:
     """A role may have the permission to read positions only. Raises StateTooNew."""
-    standing = read_standing(connection, target, most_records=0)
     tables = find_state_tables(connection)
+    standing = read_standing(connection, target, tables, most_records=0)
     progress, dead_letters = None, 0 if "dead_letter" not in tables else None
     if "progress" in tables:
         with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
@@ -41,5 +41,5 @@ def read_activity(connection: Connection, target: str) -> Activity:
         # A run that has ended stores no figures
         last=figures if figures and "rows_applied" in figures else None,
         dead_letters=dead_letters,
-        controls=read_controls(connection, target),
+        controls=read_controls(connection, target, tables),
     )

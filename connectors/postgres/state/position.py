@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import psycopg
@@ -179,8 +180,8 @@ def _advisory_name(target: str) -> str:
     return f"deltarelay.position {target}"
 
 
-def read_standing(connection: Connection, target: str, *, most_records: int) -> Standing:
-    tables = find_state_tables(connection)
+def read_standing(connection: Connection, target: str, tables: Collection[str], *, most_records: int) -> Standing:
+    """``tables``: those of ``find_state_tables``."""
     if "position" not in tables:
         return Standing()
     row = connection.execute(

@@ -59,22 +59,22 @@ class OpenTarget:
             connection = session.main()
             with connection.transaction():
                 problems = find_problems(connection)
-            if problems:
-                raise TargetNotReady(
-                    f"{target} cannot be written: " + "; ".join(problems),
-                    hint=hint,
-                    problems=list(problems),
-                )
-            with connection.transaction():
+                if problems:
+                    raise TargetNotReady(
+                        f"{target} cannot be written: " + "; ".join(problems),
+                        hint=hint,
+                        problems=list(problems),
+                    )
                 migrations.create_missing(connection, dead_letters=settings.modes.writes_dead_letters)
             session.lease, self.position = leases.acquire_lease(
                 connection, str(target), pipeline=pipeline, source=source.table
             )
-            if session.history is not None:
-                session.history.is_writable = run_history.may_write(connection)
             self.renewal = leases.Renewal(session.connect, session.lease)
+            with connection.transaction():
+                if session.history is not None:
+                    session.history.is_writable = run_history.may_write(connection)
+                has_dead_letters = bool(read_key_digests(connection, str(target)))
             session.sweep()
-            has_dead_letters = bool(read_key_digests(connection, str(target)))
         self._is_uncertain = False
         lease = session.lease
         log.info("lease taken", extra={"target": lease.target, "epoch": lease.epoch, "position": self.position.version})
