@@ -46,7 +46,7 @@ select has_schema_privilege(n.oid, 'usage'),
                 and c.relname || '.' || a.attname = any(%(columns)s) and not a.attisdropped)
   from pg_namespace n where n.nspname = %(schema)s
 """
-"""The second search names the tables as well: without them PostgreSQL would read the columns of the whole database."""
+"""The second search also compares the names of tables: otherwise PostgreSQL reads the columns of every table."""
 
 
 class StateTooNew(CdfError):

@@ -181,7 +181,7 @@ def _advisory_name(target: str) -> str:
 
 
 def read_standing(connection: Connection, target: str, tables: Collection[str], *, most_records: int) -> Standing:
-    """``tables``: those of ``find_state_tables``."""
+    """``tables`` is what ``find_state_tables`` returned, which refuses a newer state."""
     if "position" not in tables:
         return Standing()
     row = connection.execute(

@@ -59,12 +59,14 @@ class OpenTarget:
             connection = session.main()
             with connection.transaction():
                 problems = find_problems(connection)
-                if problems:
-                    raise TargetNotReady(
-                        f"{target} cannot be written: " + "; ".join(problems),
-                        hint=hint,
-                        problems=list(problems),
-                    )
+            if problems:
+                raise TargetNotReady(
+                    f"{target} cannot be written: " + "; ".join(problems),
+                    hint=hint,
+                    problems=list(problems),
+                )
+            # Not in the transaction above: its locks on our tables could deadlock with the migration of another runner
+            with connection.transaction():
                 migrations.create_missing(connection, dead_letters=settings.modes.writes_dead_letters)
             session.lease, self.position = leases.acquire_lease(
                 connection, str(target), pipeline=pipeline, source=source.table
