@@ -129,6 +129,26 @@ def test_no_rows_and_times_before_the_calendar(pg: Pg) -> None:
             form.of_batch(pa.RecordBatch.from_arrays(arrays, ["a", "b"]))
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("text", pa.array(["one", "two", "", "x" * LONG * 2])),
+        ("bytea", pa.array([b"one", b"two", b"", b"x" * LONG * 2])),
+        ("numeric(9,2)", pa.array([Decimal("12.30"), Decimal("-45.06"), Decimal("0.00"), None], pa.decimal128(9, 2))),
+        ("bigint", pa.array([1, 2, 3, -4])),
+        ("date", pa.array([1, 2, 3, -4], pa.date32())),
+    ],
+)
+def test_bytes_that_a_null_hides_do_not_matter(kind: str, values: pa.Array) -> None:
+    """Arrow leaves it open what the buffers hold in the place of a null."""
+    present = pa.py_buffer(bytes([0b0101]))
+    hiding = pa.Array.from_buffers(values.type, len(values), [present, *values.buffers()[1:]])
+    plain = pa.array([values[0].as_py(), None, values[2].as_py(), None], values.type)
+    form = RowHash((kind,), 9)
+    found, expected = (form.of_batch(pa.RecordBatch.from_arrays([one], ["a"])).tolist() for one in (hiding, plain))
+    assert found == expected
+
+
 @pytest.mark.parametrize("kind", ["jsonb", "integer[]", "numeric", "character varying(9)", "", "uuid"])
 def test_values_of_other_types_are_not_hashed(kind: str) -> None:
     assert not can_hash(kind)

@@ -23,7 +23,10 @@ __all__ = ["BYTES", "LONG", "RowHash", "can_hash"]
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Words = np.ndarray[Any, np.dtype[np.uint32]]
+Lengths = np.ndarray[Any, np.dtype[np.int64]]
 
+BLOCK = 12
+"""Bytes that each step of the hash takes."""
 LONG = 512
 """Bytes of a value above which its MD5 is hashed."""
 _FIXED = {
@@ -78,18 +81,18 @@ class RowHash:
             else:
                 pieces.add_number("i4", _NUMERIC)
                 _add_numeric(pieces, array)
-        return _hash(pieces.join(), self.seed).view(np.int64)
+        return _hash(*pieces.join(), self.seed).view(np.int64)
 
     def _add_bytes(self, pieces: _Pieces, array: pa.Array, kind: str) -> None:
         values = array.cast(pa.binary())
-        lengths = np.diff(_numbers(values.buffers()[1], "i4", values.offset, len(values) + 1))
+        lengths = _lengths(values)
         if len(lengths) and lengths.max() > LONG:
             listed = values.to_pylist()
             for place in np.flatnonzero(lengths > LONG).tolist():
                 digest = hashlib.md5(self.salt.encode() + listed[place], usedforsecurity=False)
                 listed[place] = digest.digest() if kind == "bytea" else digest.hexdigest().encode()
             values = pa.array(listed, pa.binary())
-            lengths = np.diff(_numbers(values.buffers()[1], "i4", 0, len(values) + 1))
+            lengths = _lengths(values)
         if values.null_count:
             lengths = np.where(_nulls(values), -1, lengths)
         pieces.add_number("i4", lengths)
@@ -116,20 +119,36 @@ class _Pieces:
         self._flush()
         self._arrays.append(array)
 
-    def join(self) -> pa.Array:
+    def join(self) -> tuple[Words, Lengths]:
+        """→ the rows' bytes as blocks of three words, and the length of each row in bytes.
+
+        After each row there are zeros up to the next block, at least one byte: the last block of a row is never full.
+        """
         self._flush()
-        return pc.binary_join_element_wise(*self._arrays, b"", null_handling="replace", null_replacement=b"")
+        lengths = np.zeros(self._rows, np.int64)
+        for array in self._arrays:
+            lengths += _lengths(array)
+        missing = (BLOCK - lengths % BLOCK).astype(np.int32)
+        zeros = _binary(np.zeros(int(missing.sum()), np.uint8), missing)
+        rows = pc.binary_join_element_wise(*self._arrays, zeros, b"", null_handling="replace", null_replacement=b"")
+        size = int((lengths + missing).sum())
+        return _numbers(rows.buffers()[2], "<u4", 0, size // 4).reshape(-1, 3), lengths
 
     def _flush(self) -> None:
         if not self._numbers:
             return
-        forms = [(f"f{place}", f">{form}") for place, (form, _) in enumerate(self._numbers)]
-        matrix = np.empty(self._rows, np.dtype(forms))
-        if self._rows:
-            for (name, _), (_, value) in zip(forms, self._numbers, strict=True):
-                matrix[name] = value
+        content = _to_bytes(self._numbers, self._rows)
         self._numbers = []
-        self._arrays.append(_binary(matrix.view(np.uint8), np.full(self._rows, matrix.itemsize, np.int32)))
+        self._arrays.append(_binary(content, np.full(self._rows, content.shape[1], np.int32)))
+
+
+def _to_bytes(numbers: list[tuple[str, Any]], rows: int) -> Bytes:
+    """One row of bytes for each row, with these numbers one after the other."""
+    form = np.dtype([(f"f{place}", f">{form}") for place, (form, _) in enumerate(numbers)])
+    matrix = np.empty(rows, form)
+    for name, (_, value) in zip(form.names or (), numbers, strict=True):
+        matrix[name] = value
+    return matrix.view(np.uint8).reshape(rows, form.itemsize)
 
 
 def _binary(content: Bytes, lengths: np.ndarray[Any, Any]) -> pa.Array:
@@ -142,6 +161,12 @@ def _numbers(buffer: pa.Buffer | None, form: str, first: int, count: int) -> np.
     if buffer is None or not count:
         return np.zeros(count, form)
     return np.frombuffer(buffer, form, first + count)[first:]
+
+
+def _lengths(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Bytes of each value, 0 of a null."""
+    lengths = np.diff(_numbers(array.buffers()[1], "i4", array.offset, len(array) + 1))
+    return np.where(_nulls(array), np.int32(0), lengths) if array.null_count else lengths
 
 
 def _nulls(array: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -161,26 +186,21 @@ def _add_fixed(pieces: _Pieces, array: pa.Array, form: str, epoch: int | None) -
         if least is not None and least <= np.iinfo(form).min + epoch:
             raise ValueError("a date or time is before PostgreSQL's calendar")
         values = values - epoch
+    _add_value(pieces, array, width, [(form, values)])
+
+
+def _add_value(pieces: _Pieces, array: pa.Array, lengths: Any, fields: list[tuple[str, Any]]) -> None:
+    """The lengths of the values and their fields; of a null -1 alone."""
+    numbers = [("i4", lengths), *fields]
     if not array.null_count:
-        pieces.add_number("i4", width)
-        pieces.add_number(form, values)
+        for form, value in numbers:
+            pieces.add_number(form, value)
         return
     nulls = _nulls(array)
-    matrix = np.empty(len(array), np.dtype([("length", ">i4"), ("value", f">{form}")]))
-    matrix["length"], matrix["value"] = np.where(nulls, -1, width), values
-    _add_ragged(pieces, matrix, np.where(nulls, 4, 4 + width), None)
-
-
-def _add_ragged(
-    pieces: _Pieces, matrix: np.ndarray[Any, Any], stop: np.ndarray[Any, Any], gap: tuple[int, Any] | None
-) -> None:
-    """Of each row of the matrix the bytes before ``stop``, without those from a place of ``gap`` to another."""
-    content = matrix.view(np.uint8).reshape(len(matrix), matrix.itemsize)
-    place = np.arange(matrix.itemsize)
-    wanted = place < stop[:, None]
-    if gap is not None:
-        wanted &= (place < gap[0]) | (place >= gap[1][:, None])
-    pieces.add(_binary(content[wanted], np.count_nonzero(wanted, axis=1)))
+    numbers[0] = ("i4", np.where(nulls, -1, lengths))
+    content = _to_bytes(numbers, len(array))
+    stop = np.where(nulls, 4, content.shape[1])
+    pieces.add(_binary(content[np.arange(content.shape[1]) < stop[:, None]], stop))
 
 
 def _add_numeric(pieces: _Pieces, array: pa.Array) -> None:
@@ -199,17 +219,18 @@ def _add_numeric(pieces: _Pieces, array: pa.Array) -> None:
             limbs[limb] = rest // np.uint64(10_000)
             rest -= limbs[limb] * np.uint64(10_000)  # faster than a second division
         found[:, place] = rest
+    if array.null_count:
+        found[_nulls(array)] = 0
     filled = found != 0
     some = filled.any(axis=1)
     first = np.where(some, filled.argmax(axis=1), 0)
     last = np.where(some, digits - filled[:, ::-1].argmax(axis=1), 0)
-    nulls = _nulls(array) if array.null_count else np.zeros(count, np.bool_)
-    form = [("length", ">i4"), ("digits", ">i2"), ("weight", ">i2"), ("sign", ">u2"), ("scale", ">i2")]
-    matrix = np.empty(count, np.dtype([*form, ("all", ">u2", (digits,))]))
-    matrix["length"] = np.where(nulls, -1, 8 + 2 * (last - first))
-    matrix["digits"], matrix["weight"] = last - first, np.where(some, digits - after - 1 - first, 0)
-    matrix["sign"], matrix["scale"], matrix["all"] = np.where(negative, 0x4000, 0), scale, found
-    _add_ragged(pieces, matrix, np.where(nulls, 4, 12 + 2 * last), (12, 12 + 2 * first))
+    fields = [("i2", last - first), ("i2", np.where(some, digits - after - 1 - first, 0))]
+    fields += [("u2", np.where(negative, 0x4000, 0)), ("i2", scale)]
+    _add_value(pieces, array, 8 + 2 * (last - first), fields)
+    columns = np.arange(digits)
+    kept = found[(columns >= first[:, None]) & (columns < last[:, None])]
+    pieces.add(_binary(kept.view(np.uint8), 2 * (last - first)))
 
 
 def _absolute(words: Words, negative: np.ndarray[Any, Any]) -> list[np.ndarray[Any, np.dtype[np.uint64]]]:
@@ -239,27 +260,22 @@ def _times(
 # ── the hash ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _hash(rows: pa.Array, seed: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _hash(blocks: Words, lengths: Lengths, seed: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """lookup3: http://burtleburtle.net/bob/c/lookup3.c; the seed is mixed in first."""
-    count = len(rows)
-    offsets = _numbers(rows.buffers()[1], "i4", rows.offset, count + 1).astype(np.int64)
-    lengths = np.diff(offsets)
-    steps = lengths // 12
+    steps = lengths // BLOCK
     most = int(steps.max(initial=0))
     # The rows that take part in a step come first; numbers of 16 bits are sorted in a third of the time
     order = np.argsort((most - steps).astype(np.uint16 if most < 2**16 else np.int64), kind="stable")
-    starts, lengths, steps = offsets[:-1][order], lengths[order], steps[order]
-    content = np.zeros(int(offsets[-1]) + 12 if count else 12, np.uint8)
-    content[:-12] = _numbers(rows.buffers()[2], "u1", 0, len(content) - 12)
-    blocks: Any = np.ndarray(len(content) - 11, "V12", content, strides=(1,))  # beginning at every byte
+    place = np.cumsum(steps + 1)[order]
+    lengths, steps = lengths[order], steps[order]
+    place -= steps + 1  # of the first block of each row
     state = _State(lengths, seed)
     taking_part = np.searchsorted(-steps, -np.arange(most), side="left")
-    for step, active in enumerate(taking_part.tolist()):
-        state.add(blocks[starts[:active] + 12 * step].view("<u4").reshape(active, 3))
-    tail = blocks[starts + 12 * steps].view("u1").reshape(count, 12)
-    tail *= np.arange(12) < (lengths - 12 * steps)[:, None]
-    found = np.empty(count, np.uint64)
-    found[order] = state.finish(tail.view("<u4"))
+    for active in taking_part.tolist():
+        state.add(blocks.take(place[:active], axis=0))
+        place[:active] += 1
+    found = np.empty(len(lengths), np.uint64)
+    found[order] = state.finish(blocks.take(place, axis=0))
     return found
 
 
