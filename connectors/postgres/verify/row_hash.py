@@ -128,10 +128,10 @@ class _Pieces:
         lengths = np.zeros(self._rows, np.int64)
         for array in self._arrays:
             lengths += _lengths(array)
-        missing = (BLOCK - lengths % BLOCK).astype(np.int32)
-        zeros = _binary(np.zeros(int(missing.sum()), np.uint8), missing)
+        padding = (BLOCK - lengths % BLOCK).astype(np.int32)
+        zeros = _binary(np.zeros(int(padding.sum()), np.uint8), padding)
         rows = pc.binary_join_element_wise(*self._arrays, zeros, b"", null_handling="replace", null_replacement=b"")
-        size = int((lengths + missing).sum())
+        size = int((lengths + padding).sum())
         return _numbers(rows.buffers()[2], "<u4", 0, size // 4).reshape(-1, 3), lengths
 
     def _flush(self) -> None:
@@ -190,7 +190,7 @@ def _add_fixed(pieces: _Pieces, array: pa.Array, form: str, epoch: int | None) -
 
 
 def _add_value(pieces: _Pieces, array: pa.Array, lengths: Any, fields: list[tuple[str, Any]]) -> None:
-    """The lengths of the values and their fields; of a null -1 alone."""
+    """Of each value its length and its ``fields`` (form and values, as in ``add_number``); of a null only the length -1."""
     numbers = [("i4", lengths), *fields]
     if not array.null_count:
         for form, value in numbers:
@@ -225,11 +225,11 @@ def _add_numeric(pieces: _Pieces, array: pa.Array) -> None:
     some = filled.any(axis=1)
     first = np.where(some, filled.argmax(axis=1), 0)
     last = np.where(some, digits - filled[:, ::-1].argmax(axis=1), 0)
-    fields = [("i2", last - first), ("i2", np.where(some, digits - after - 1 - first, 0))]
-    fields += [("u2", np.where(negative, 0x4000, 0)), ("i2", scale)]
+    weight, sign = np.where(some, digits - after - 1 - first, 0), np.where(negative, 0x4000, 0)
+    fields = [("i2", last - first), ("i2", weight), ("u2", sign), ("i2", scale)]  # in the order of numeric_send
     _add_value(pieces, array, 8 + 2 * (last - first), fields)
-    columns = np.arange(digits)
-    kept = found[(columns >= first[:, None]) & (columns < last[:, None])]
+    places = np.arange(digits)
+    kept = found[(places >= first[:, None]) & (places < last[:, None])]
     pieces.add(_binary(kept.view(np.uint8), 2 * (last - first)))
 
 
@@ -266,9 +266,8 @@ def _hash(blocks: Words, lengths: Lengths, seed: int) -> np.ndarray[Any, np.dtyp
     most = int(steps.max(initial=0))
     # The rows that take part in a step come first; numbers of 16 bits are sorted in a third of the time
     order = np.argsort((most - steps).astype(np.uint16 if most < 2**16 else np.int64), kind="stable")
-    place = np.cumsum(steps + 1)[order]
-    lengths, steps = lengths[order], steps[order]
-    place -= steps + 1  # of the first block of each row
+    first_blocks = np.cumsum(steps + 1) - (steps + 1)
+    place, lengths, steps = first_blocks[order], lengths[order], steps[order]
     state = _State(lengths, seed)
     taking_part = np.searchsorted(-steps, -np.arange(most), side="left")
     for active in taking_part.tolist():
