@@ -1,12 +1,13 @@
 """``make bench``: asks the questions, prints one table, keeps the answers in ``benchmarks/results``.
 
 The environment chooses: ``ONLY=history,freshness`` asks only these, ``QUICK=1`` asks each in its smallest size and keeps the
-answers apart. The exit code is 0 whatever the figures, 1 where a question could not be answered, 130 after Ctrl-C, which
-keeps what was measured before.
+answers apart. The exit code is 0 whatever the figures, 1 where a question could not be answered, 2 where there is no such
+question, 130 after Ctrl-C, which keeps what was measured before.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -132,6 +133,8 @@ def _ask(name: str, lab: Lab, take: Callable[[Answer], None]) -> int:
 
 
 if __name__ == "__main__":
+    # There are no arguments: one that is given is refused, not ignored
+    argparse.ArgumentParser("python -m benchmarks", description=__doc__).parse_args()
     code = main(os.environ)
     report.write()
     sys.exit(code)

@@ -109,6 +109,15 @@ def test_long_values_are_hashed_in_full(pg: Pg, text: bool) -> None:
     ]
 
 
+def test_rows_of_every_length(pg: Pg) -> None:
+    """A row is hashed in blocks of 12 bytes; the last one has from 0 to 11 bytes of the row."""
+    lengths = [*range(37), *range(LONG - 13, LONG + 1)]
+    random.Random(1).shuffle(lengths)
+    values = [b"\xff" * length for length in lengths]
+    batch, form = stored(pg, [(BINARY, values)]), RowHash(("bytea",), 2**63 - 1)
+    assert form.of_batch(batch).tolist() == in_postgres(pg, form, ["c0"])
+
+
 def test_sums_see_rows_that_swap_values(pg: Pg) -> None:
     """A sum of hashes of single values would not."""
     columns = [(WHOLE[2], [1, 2]), (WHOLE[2], [3, 4])]
@@ -129,14 +138,25 @@ def test_no_rows_and_times_before_the_calendar(pg: Pg) -> None:
             form.of_batch(pa.RecordBatch.from_arrays(arrays, ["a", "b"]))
 
 
+# No decimal(9,2) can be the second and the fourth
+NO_DECIMALS = pa.Array.from_buffers(
+    pa.decimal128(9, 2), 4, [None, pa.py_buffer((bytes(16) + b"\xff" * 15 + b"\x7f") * 2)]
+)
+
+
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
         ("text", pa.array(["one", "two", "", "x" * LONG * 2])),
+        ("text", pa.array(["x" * LONG * 2, "y" * LONG * 2, "", "z"])),
         ("bytea", pa.array([b"one", b"two", b"", b"x" * LONG * 2])),
         ("numeric(9,2)", pa.array([Decimal("12.30"), Decimal("-45.06"), Decimal("0.00"), None], pa.decimal128(9, 2))),
+        ("numeric(9,2)", NO_DECIMALS),
         ("bigint", pa.array([1, 2, 3, -4])),
-        ("date", pa.array([1, 2, 3, -4], pa.date32())),
+        ("smallint", pa.array([1, 2, 3, -4], pa.int8())),
+        ("boolean", pa.array([True, True, False, True])),
+        ("date", pa.array([1, -(2**31), 3, -(2**31)], pa.date32())),
+        ("timestamp without time zone", pa.array([1, -(2**63), 3, -(2**63)], pa.timestamp("us"))),
     ],
 )
 def test_bytes_that_a_null_hides_do_not_matter(kind: str, values: pa.Array) -> None:
@@ -145,8 +165,11 @@ def test_bytes_that_a_null_hides_do_not_matter(kind: str, values: pa.Array) -> N
     hiding = pa.Array.from_buffers(values.type, len(values), [present, *values.buffers()[1:]])
     plain = pa.array([values[0].as_py(), None, values[2].as_py(), None], values.type)
     form = RowHash((kind,), 9)
-    found, expected = (form.of_batch(pa.RecordBatch.from_arrays([one], ["a"])).tolist() for one in (hiding, plain))
-    assert found == expected
+    for first in (0, 1):
+        found, expected = (
+            form.of_batch(pa.RecordBatch.from_arrays([one.slice(first)], ["a"])).tolist() for one in (hiding, plain)
+        )
+        assert found == expected
 
 
 @pytest.mark.parametrize("kind", ["jsonb", "integer[]", "numeric", "character varying(9)", "", "uuid"])

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from audit.database import Transaction
     from audit.encryption.key_registry.key_ring import KeyRing
 
-__all__ = ["UNLINKED", "create_keys", "destroy_keys", "find_keys", "read_states"]
+__all__ = ["count_unlinked_keys", "create_keys", "destroy_keys", "find_keys", "read_states"]
 
 KEY_ID_BYTES = 16
-UNLINKED = """\
+_UNLINKED = """\
 from {key} k where k.shredded_at is null and not exists (select from {identifier} i where i.token = k.token)"""
 
 
@@ -136,7 +136,8 @@ def destroy_keys(
         )
         # Verified: an altered link belongs to another person, who would lose it
         subjects += len(set(verify_links(work, ring, links).values()))
-    if unlinked := work.rows(f"select k.key_id {UNLINKED} order by k.key_id limit 20"):
+    _use_hash_joins(work)
+    if unlinked := work.rows(f"select k.key_id {_UNLINKED} order by k.key_id limit 20"):
         raise VerificationError(
             f"no identifier leads to the owner of the active key {bytes(unlinked[0][0]).hex()}, and possibly to the owners "
             "of other keys: links were removed, or keys were moved by hand. No key was destroyed",
@@ -146,3 +147,15 @@ def destroy_keys(
     if keys:
         work.execute("update {shreds} set count = count + 1")
     return DestroyedKeys(keys, subjects)
+
+
+def count_unlinked_keys(work: Transaction) -> int:
+    """The number of active keys without an owner. The rest of the transaction uses only hash joins."""
+    _use_hash_joins(work)
+    [(count,)] = work.rows(f"select count(*) {_UNLINKED}")
+    return int(count)
+
+
+def _use_hash_joins(work: Transaction) -> None:
+    # Without statistics PostgreSQL expects few active keys and looks up the link of each: 9 s for a million keys, not 1
+    work.execute("set local enable_nestloop = off; set local enable_mergejoin = off")

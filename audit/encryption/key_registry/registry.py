@@ -218,14 +218,13 @@ class Registry:
                 " (select count(*) from {key} k where k.epoch = e.epoch and k.shredded_at is null)"
                 " from {epoch} e order by epoch desc"
             )
-            counts = work.row(
+            subjects, living, shredded = work.rows(
                 "select (select count(distinct token) from {identifier}),"
                 " (select count(*) from {key} where shredded_at is null),"
-                " (select count(*) from {key} where shredded_at is not null),"
-                f" (select count(*) {person_keys.UNLINKED})"
-            )
-        assert counts is not None
-        return RegistryStatus(tuple(Epoch(*row) for row in epochs), *counts)
+                " (select count(*) from {key} where shredded_at is not null)"
+            )[0]
+            unlinked = person_keys.count_unlinked_keys(work)
+        return RegistryStatus(tuple(Epoch(*row) for row in epochs), subjects, living, shredded, unlinked)
 
 
 def _block_destruction(work: Transaction) -> None:

@@ -25,7 +25,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Words = np.ndarray[Any, np.dtype[np.uint32]]
 Lengths = np.ndarray[Any, np.dtype[np.int64]]
 
-BLOCK = 12
+_BLOCK = 12
 """Bytes that each step of the hash takes."""
 LONG = 512
 """Bytes of a value above which its MD5 is hashed."""
@@ -122,13 +122,14 @@ class _Pieces:
     def join(self) -> tuple[Words, Lengths]:
         """→ the rows' bytes as blocks of three words, and the length of each row in bytes.
 
-        After each row there are zeros up to the next block, at least one byte: the last block of a row is never full.
+        Each row is padded with zeros to whole blocks, by at least one byte: lookup3 ends with a block that is not full, even
+        if that has no bytes of the row.
         """
         self._flush()
         lengths = np.zeros(self._rows, np.int64)
         for array in self._arrays:
             lengths += _lengths(array)
-        padding = (BLOCK - lengths % BLOCK).astype(np.int32)
+        padding = (_BLOCK - lengths % _BLOCK).astype(np.int32)
         zeros = _binary(np.zeros(int(padding.sum()), np.uint8), padding)
         rows = pc.binary_join_element_wise(*self._arrays, zeros, b"", null_handling="replace", null_replacement=b"")
         size = int((lengths + padding).sum())
@@ -143,12 +144,12 @@ class _Pieces:
 
 
 def _to_bytes(numbers: list[tuple[str, Any]], rows: int) -> Bytes:
-    """One row of bytes for each row, with these numbers one after the other."""
-    form = np.dtype([(f"f{place}", f">{form}") for place, (form, _) in enumerate(numbers)])
-    matrix = np.empty(rows, form)
-    for name, (_, value) in zip(form.names or (), numbers, strict=True):
+    """A matrix with one line for each row: the bytes of these numbers, one number after the other."""
+    line = np.dtype([(f"f{place}", f">{form}") for place, (form, _) in enumerate(numbers)])
+    matrix = np.empty(rows, line)
+    for name, (_, value) in zip(line.names or (), numbers, strict=True):
         matrix[name] = value
-    return matrix.view(np.uint8).reshape(rows, form.itemsize)
+    return matrix.view(np.uint8).reshape(rows, line.itemsize)
 
 
 def _binary(content: Bytes, lengths: np.ndarray[Any, Any]) -> pa.Array:
@@ -190,7 +191,8 @@ def _add_fixed(pieces: _Pieces, array: pa.Array, form: str, epoch: int | None) -
 
 
 def _add_value(pieces: _Pieces, array: pa.Array, lengths: Any, fields: list[tuple[str, Any]]) -> None:
-    """Of each value its length and its ``fields`` (form and values, as in ``add_number``); of a null only the length -1."""
+    """Add the length and the ``fields`` of each value (form and values, as in ``add_number``), and of a null only the length
+    -1. ``lengths`` also counts what the caller adds after the fields, which is nothing for a null."""
     numbers = [("i4", lengths), *fields]
     if not array.null_count:
         for form, value in numbers:
@@ -262,26 +264,27 @@ def _times(
 
 def _hash(blocks: Words, lengths: Lengths, seed: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """lookup3: http://burtleburtle.net/bob/c/lookup3.c; the seed is mixed in first."""
-    steps = lengths // BLOCK
+    steps = lengths // _BLOCK
     most = int(steps.max(initial=0))
     # The rows that take part in a step come first; numbers of 16 bits are sorted in a third of the time
     order = np.argsort((most - steps).astype(np.uint16 if most < 2**16 else np.int64), kind="stable")
-    first_blocks = np.cumsum(steps + 1) - (steps + 1)
-    place, lengths, steps = first_blocks[order], lengths[order], steps[order]
+    sizes = steps + 1
+    next_blocks = (np.cumsum(sizes) - sizes)[order]
+    lengths, steps = lengths[order], steps[order]
     state = _State(lengths, seed)
     taking_part = np.searchsorted(-steps, -np.arange(most), side="left")
     for active in taking_part.tolist():
-        state.add(blocks.take(place[:active], axis=0))
-        place[:active] += 1
+        state.add(blocks.take(next_blocks[:active], axis=0))
+        next_blocks[:active] += 1
     found = np.empty(len(lengths), np.uint64)
-    found[order] = state.finish(blocks.take(place, axis=0))
+    found[order] = state.finish(blocks.take(next_blocks, axis=0))
     return found
 
 
 class _State:
     """Three words for each row."""
 
-    def __init__(self, lengths: np.ndarray[Any, Any], seed: int) -> None:
+    def __init__(self, lengths: Lengths, seed: int) -> None:
         self._words = [(lengths + (0x9E3779B9 + 3_923_095)).astype(np.uint32) for _ in range(3)]
         self._spare = [np.empty(len(lengths), np.uint32) for _ in range(2)]
         self._words[0] += np.uint32(seed >> 32)
