@@ -138,7 +138,7 @@ def test_no_rows_and_times_before_the_calendar(pg: Pg) -> None:
             form.of_batch(pa.RecordBatch.from_arrays(arrays, ["a", "b"]))
 
 
-# No decimal(9,2) can be the second and the fourth
+# The second and the fourth value have more digits than the type allows
 NO_DECIMALS = pa.Array.from_buffers(
     pa.decimal128(9, 2), 4, [None, pa.py_buffer((bytes(16) + b"\xff" * 15 + b"\x7f") * 2)]
 )
@@ -155,6 +155,7 @@ NO_DECIMALS = pa.Array.from_buffers(
         ("bigint", pa.array([1, 2, 3, -4])),
         ("smallint", pa.array([1, 2, 3, -4], pa.int8())),
         ("boolean", pa.array([True, True, False, True])),
+        ("date", pa.array([1, 2, 3, -4], pa.date32())),
         ("date", pa.array([1, -(2**31), 3, -(2**31)], pa.date32())),
         ("timestamp without time zone", pa.array([1, -(2**63), 3, -(2**63)], pa.timestamp("us"))),
     ],

@@ -218,11 +218,11 @@ class Registry:
                 " (select count(*) from {key} k where k.epoch = e.epoch and k.shredded_at is null)"
                 " from {epoch} e order by epoch desc"
             )
-            subjects, living, shredded = work.rows(
+            [(subjects, living, shredded)] = work.rows(
                 "select (select count(distinct token) from {identifier}),"
                 " (select count(*) from {key} where shredded_at is null),"
                 " (select count(*) from {key} where shredded_at is not null)"
-            )[0]
+            )
             unlinked = person_keys.count_unlinked_keys(work)
         return RegistryStatus(tuple(Epoch(*row) for row in epochs), subjects, living, shredded, unlinked)
 

@@ -20,7 +20,7 @@ Connection = psycopg.Connection[Any]
 
 
 def read_controls(connection: Connection, target: str, tables: Collection[str]) -> Controls:
-    """Empty where nothing was decided. ``tables``: what ``find_state_tables`` returned, which refuses newer tables."""
+    """Empty where nothing was decided. ``tables``: from ``find_state_tables``, which raises StateTooNew."""
     if "controls" not in tables:
         return Controls()
     row = connection.execute("select document from deltarelay.controls where target = %s", [target]).fetchone()

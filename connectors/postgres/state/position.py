@@ -181,7 +181,7 @@ def _advisory_name(target: str) -> str:
 
 
 def read_standing(connection: Connection, target: str, tables: Collection[str], *, most_records: int) -> Standing:
-    """Empty where no position is recorded. ``tables``: what ``find_state_tables`` returned, which refuses newer tables."""
+    """Empty where no position is recorded. ``tables``: from ``find_state_tables``, which raises StateTooNew."""
     if "position" not in tables:
         return Standing()
     row = connection.execute(
